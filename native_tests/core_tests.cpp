@@ -181,8 +181,8 @@ void frames_of_every_format_are_returned_and_restored() {
     }
 }
 
-// A run's first frame with its padding, written down as a whole stack, in stores of every format, restored and moved.
-void runs_begin_with_the_padding_that_was_given() {
+// A stretch's first frame with its padding, written as a whole stack, in stores of every format, restored and moved.
+void stretches_begin_with_the_padding_that_was_given() {
     std::mt19937 random(6);
     constexpr std::uint32_t kFrames = 45, kSegment = 7, kLeadIns = 3;
     constexpr std::size_t kStack = kLeadIns + 1;
@@ -199,11 +199,12 @@ void runs_begin_with_the_padding_that_was_given() {
                 std::int64_t num_whole = 0;
                 for (std::size_t position = 0; position < kFrames; ++position) {
                     std::uint8_t* const stack = stacks.data() + position * kStack * frame_bytes;
-                    const RunStart start{static_cast<RunPadding>(random() % 4), stack};
-                    num_whole += start.padding == RunPadding::kLeadIns ? 1 : 0;
+                    const StretchStart start{static_cast<StretchPadding>(random() % 4), stack};
+                    num_whole += start.padding == StretchPadding::kLeadIns ? 1 : 0;
                     store.append(&env_id, stack + kLeadIns * frame_bytes, 1, &start);
-                    for (std::size_t place = 0; place < kLeadIns && start.padding != RunPadding::kLeadIns; ++place) {
-                        if (start.padding == RunPadding::kZeros) {
+                    for (std::size_t place = 0; place < kLeadIns && start.padding != StretchPadding::kLeadIns;
+                         ++place) {
+                        if (start.padding == StretchPadding::kZeros) {
                             std::memset(stack + place * frame_bytes, 0, frame_bytes);
                         } else {
                             std::memcpy(stack + place * frame_bytes, stack + kLeadIns * frame_bytes, frame_bytes);
@@ -461,7 +462,7 @@ int main() {
     segments_are_restored();
     windows_equal_the_appended_frames();
     frames_of_every_format_are_returned_and_restored();
-    runs_begin_with_the_padding_that_was_given();
+    stretches_begin_with_the_padding_that_was_given();
     a_vector_keeps_its_values_when_it_gets_pages_of_its_own();
     the_arena_frees_released_segments();
     the_arena_names_segments_to_move_out_of_sparse_blocks(20000);

@@ -17,7 +17,7 @@ struct ListedStep {
     std::size_t env_id;
     std::int64_t first;  // first frame of its observation
     std::int64_t start;
-    std::int64_t run;  // first frame of its run
+    std::int64_t stretch;  // first frame of its stretch
     bool is_border;
     std::size_t episode;
     bool is_readable;
@@ -42,7 +42,7 @@ struct Play {
         ++newest[static_cast<std::size_t>(env_id)];
         episode[static_cast<std::size_t>(env_id)] = episodes.size();
         episodes.emplace_back();
-        run_start[static_cast<std::size_t>(env_id)] = newest[static_cast<std::size_t>(env_id)];
+        stretch_start[static_cast<std::size_t>(env_id)] = newest[static_cast<std::size_t>(env_id)];
     }
 
     // Sometimes an episode ends or is truncated before the step.
@@ -58,7 +58,7 @@ struct Play {
             static_cast<std::uint8_t>((random() % 9 == 0 ? kTerminated : kNoFlags) | (is_border ? kBorder : kNoFlags));
         const std::uint8_t action = 1;
         const auto reward = static_cast<float>(steps.size());
-        const std::int64_t first = std::max(run_start[at], newest[at] - kStack + 1);
+        const std::int64_t first = std::max(stretch_start[at], newest[at] - kStack + 1);
         CHECK(core.cursors().may_append(&env_id, 1));
         make_room();
         const bool is_readable = first >= lost_before[at];
@@ -68,9 +68,9 @@ struct Play {
         CHECK(core.is_readable(index) == is_readable);
         ++newest[at];
         episodes[episode[at]].push_back(steps.size());
-        steps.push_back(ListedStep{at, first, start, run_start[at], is_border, episode[at], is_readable});
+        steps.push_back(ListedStep{at, first, start, stretch_start[at], is_border, episode[at], is_readable});
         if (is_border) {
-            run_start[at] = start + 1;
+            stretch_start[at] = start + 1;
         }
         if (ends_episode(flags)) {
             begin(core, env_id);
@@ -171,8 +171,8 @@ struct Play {
         CHECK(columns.rewards[row] == static_cast<float>(reward));
         CHECK(columns.discounts[row] == (columns.terminated[row] ? 0.0F : static_cast<float>(discount)));
         const ListedStep& last = steps[numbers.back()];
-        const std::int64_t run = last.is_border ? last.start + 1 : last.run;
-        const std::int64_t next_first = std::max(run, last_of(number) - kStack + 1);
+        const std::int64_t stretch = last.is_border ? last.start + 1 : last.stretch;
+        const std::int64_t next_first = std::max(stretch, last_of(number) - kStack + 1);
         CHECK(columns.lasts[row] == steps[number].start && columns.lasts[row + count] == last_of(number));
         CHECK(columns.lasts[row] - columns.counts[row] + 1 == steps[number].first);
         CHECK(columns.lasts[row + count] - columns.counts[row + count] + 1 == next_first);
@@ -181,7 +181,7 @@ struct Play {
 
     std::int64_t n_step;
     std::vector<std::int64_t> newest = std::vector<std::int64_t>(kEnvs, -1);
-    std::vector<std::int64_t> run_start = std::vector<std::int64_t>(kEnvs, 0);
+    std::vector<std::int64_t> stretch_start = std::vector<std::int64_t>(kEnvs, 0);
     std::vector<std::int64_t> lost_before = std::vector<std::int64_t>(kEnvs, 0);
     std::vector<std::size_t> episode = std::vector<std::size_t>(kEnvs, 0);
     std::vector<std::vector<std::size_t>> episodes;  // per episode: numbers of its steps

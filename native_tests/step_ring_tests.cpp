@@ -17,7 +17,7 @@ namespace {
 struct ListedStep {
     std::int32_t env_id;
     std::int64_t position;
-    std::int64_t run_start;
+    std::int64_t stretch_start;
     float reward;
     std::uint8_t flags;
     std::vector<std::int64_t> action;
@@ -95,8 +95,8 @@ public:
             flags[row] = static_cast<std::uint8_t>(flags[row] | (random() % 6 == 0 ? kBorder : kNoFlags));
             const auto env_id = static_cast<std::size_t>(env_ids[row]);
             listed_.push_back(ListedStep{env_ids[row], ring_.cursors().newest_position(env_id),
-                                         ring_.cursors().envs().run_starts[env_id], rewards[row], flags[row], action,
-                                         number});
+                                         ring_.cursors().envs().stretch_starts[env_id], rewards[row], flags[row],
+                                         action, number});
         }
         CHECK(ring_.cursors().may_append(env_ids.data(), env_ids.size()));
         evict_for(env_ids.size());
@@ -141,7 +141,7 @@ public:
         for (std::size_t row = 0; row < count; ++row) {
             const ListedStep& step = listed_[row];
             CHECK(env_ids[row] == step.env_id && lasts[row] == step.position + 1);
-            CHECK(counts[row] == std::min(step.position - step.run_start, shape_.stack - 1) + 2);
+            CHECK(counts[row] == std::min(step.position - step.stretch_start, shape_.stack - 1) + 2);
             CHECK(rewards[row] == step.reward);
             CHECK(std::equal(step.action.begin(), step.action.end(),
                              actions.begin() + static_cast<std::ptrdiff_t>(row * shape_.num_integers)));
@@ -243,7 +243,7 @@ void stacks_show_the_last_frames_padded(StackPadding padding) {
             for (int age = 0; age < 12; ++age) {
                 const auto shade = static_cast<std::uint8_t>(20 * episode + age + 1);
                 const std::vector<std::uint8_t> frame(kFrameBytes, shade);
-                const RunStart start{age == 0 ? RunPadding::kUsual : RunPadding::kContinues, nullptr};
+                const StretchStart start{age == 0 ? StretchPadding::kUsual : StretchPadding::kContinues, nullptr};
                 stacks.advance(&env_id, frame.data(), 1, &start);
                 stacks.write(out.data());
                 for (std::size_t place = 0; place < depth; ++place) {

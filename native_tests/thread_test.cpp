@@ -34,9 +34,9 @@ void write_frame(std::int64_t env_id, std::int64_t position, std::size_t size, s
 
 constexpr std::int64_t kLeadIns = kLength - 1;
 
-bool begins_run(std::int64_t position) { return position % 3 == 0; }
+bool begins_stretch(std::int64_t position) { return position % 3 == 0; }
 
-// The number by which write_frame() draws the lead-in that stands `before` frames before a run's first one.
+// The number by which write_frame() draws the lead-in that stands `before` frames before a stretch's first one.
 std::int64_t number_of_lead_in(std::int64_t position, std::int64_t before) { return position + 1000 - before; }
 
 void append_next(FrameStore& packed, std::int32_t env_id) {
@@ -49,7 +49,8 @@ void append_next(FrameStore& packed, std::int32_t env_id) {
     }
     std::uint8_t* const frame = stack.data() + kLeadIns * frame_bytes;
     write_frame(env_id, position, frame_bytes, frame);
-    const RunStart start{begins_run(position) ? RunPadding::kLeadIns : RunPadding::kContinues, stack.data()};
+    const StretchStart start{begins_stretch(position) ? StretchPadding::kLeadIns : StretchPadding::kContinues,
+                             stack.data()};
     packed.append(&env_id, frame, 1, &start);
 }
 
@@ -87,7 +88,7 @@ struct Wanted {
             for (std::size_t place = 0; place < kLength; ++place) {
                 const auto back = static_cast<std::int64_t>(kLength - 1 - place);
                 const std::int64_t before = back - counts[window] + 1;
-                const std::int64_t number = before > 0 && begins_run(first)
+                const std::int64_t number = before > 0 && begins_stretch(first)
                                                 ? number_of_lead_in(first, before)
                                                 : std::max(first, last_positions[window] - back);
                 write_frame(env_ids[window], number, frame_bytes, expected.data());

@@ -2,7 +2,7 @@
 //
 // It is read unchanged, and again with a corrected checksum so that the decoder runs. The frames must not depend on the
 // bytes after the segment, on earlier decoding, or on the window that requests them. The same holds for the lead-ins of
-// a segment with runs.
+// a segment with stretches.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -155,19 +155,19 @@ Bytes with_right_checksums(Bytes segment) {
             store_u32(part, crc32c(ByteSpan{part + kChecksumBytes, size - kChecksumBytes}));
         }
     };
-    const RunTable runs = run_table(span_of(segment));
-    correct(kRunsHeaderBytes, runs.frames.size);
-    correct(segment.size() - runs.lead_ins.size, runs.lead_ins.size);
+    const StretchTable stretches = stretch_table(span_of(segment));
+    correct(kStretchesHeaderBytes, stretches.frames.size);
+    correct(segment.size() - stretches.lead_ins.size, stretches.lead_ins.size);
     correct(0, segment.size());
     return segment;
 }
 
 // Unpacks what stands before each frame, before and after it was stored.
-void check_runs(const Bytes& given) {
+void check_stretches(const Bytes& given) {
     FrameGeometry geometry;
     Bytes segment;
     try {
-        geometry = read_header(run_table(span_of(given)).frames).geometry;
+        geometry = read_header(stretch_table(span_of(given)).frames).geometry;
         segment = with_right_checksums(given);
     } catch (const DamagedSegment&) {
         return;
@@ -315,8 +315,8 @@ void mutate_payload(const SegmentHeader& header, Bytes& payload, std::size_t max
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t size) {
     Bytes segment(input, input + size);
-    if (has_runs(span_of(segment))) {
-        check_runs(segment);
+    if (has_stretches(span_of(segment))) {
+        check_stretches(segment);
     }
     check_segment(segment);
     if (size >= kHeaderBytes) {
@@ -338,9 +338,9 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* input, std::size_t 
         return LLVMFuzzerMutate(input, size, max_size);
     }
     const Bytes segment(input, input + size);
-    if (has_runs(span_of(segment))) {
+    if (has_stretches(span_of(segment))) {
         const std::size_t new_size = LLVMFuzzerMutate(input, size, max_size);
-        std::copy_n(kRunsMark, new_size < kRunsHeaderBytes ? 0 : 4, input + kChecksumBytes);
+        std::copy_n(kStretchesMark, new_size < kStretchesHeaderBytes ? 0 : 4, input + kChecksumBytes);
         return new_size;
     }
     SegmentHeader header = header_or_a_new_one(segment, random);

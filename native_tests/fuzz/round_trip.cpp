@@ -74,7 +74,7 @@ public:
             } else if (action % 32 == 29) {
                 gather();
             } else {
-                append(action % 28, static_cast<RunPadding>(action % 32 == 28 ? action / 64 : 0));
+                append(action % 28, static_cast<StretchPadding>(action % 32 == 28 ? action / 64 : 0));
             }
         }
         save_and_restore();
@@ -85,15 +85,15 @@ private:
     std::vector<Bytes>& frames() { return frames_[static_cast<std::size_t>(stream_)]; }
     std::int64_t first_position() const { return packed_->first_position(stream_); }
 
-    void append(std::size_t kind, RunPadding padding) {
+    void append(std::size_t kind, StretchPadding padding) {
         Bytes lead_ins;
-        for (std::size_t frame = 0; padding == RunPadding::kLeadIns && frame < format_.lead_ins; ++frame) {
+        for (std::size_t frame = 0; padding == StretchPadding::kLeadIns && frame < format_.lead_ins; ++frame) {
             const Bytes older = next_frame(input_.byte() % 28U);
             lead_ins.insert(lead_ins.end(), older.begin(), older.end());
         }
         frames().push_back(next_frame(kind));
         num_bytes_ += geometry_.frame_bytes() + lead_ins.size();
-        const RunStart start{padding, lead_ins.empty() ? frames().back().data() : lead_ins.data()};
+        const StretchStart start{padding, lead_ins.empty() ? frames().back().data() : lead_ins.data()};
         if (start.is_stored() && format_.lead_ins > 0) {
             paddings_[static_cast<std::size_t>(stream_)].emplace(frames().size() - 1, std::move(lead_ins));
         }
@@ -198,7 +198,7 @@ private:
         stream_ = 0;
     }
 
-    // Returns the frame that stands `before` frames before a run's first one, or zeros.
+    // Returns the frame that stands `before` frames before a stretch's first one, or zeros.
     Bytes padding_frame(const Bytes& lead_ins, std::size_t before) const {
         if (lead_ins.empty()) {
             return Bytes(geometry_.frame_bytes());
@@ -233,7 +233,7 @@ private:
     FrameFormat format_;
     std::unique_ptr<FrameStore> packed_;
     std::vector<Bytes> frames_[kNumStreams];              // every appended frame, evicted ones too
-    std::map<std::size_t, Bytes> paddings_[kNumStreams];  // lead-ins, or nothing for zeros, by a run's first frame
+    std::map<std::size_t, Bytes> paddings_[kNumStreams];  // lead-ins, or nothing for zeros, by a stretch's first frame
     std::int32_t stream_ = 0;
     std::size_t num_bytes_ = 0;
     std::minstd_rand random_;

@@ -27,15 +27,15 @@ void write_file(const std::filesystem::path& path, const std::vector<std::uint8_
     }
 }
 
-// A segment whose frames begin runs with zeros, with lead-ins, and not at all, in turn.
-std::vector<std::uint8_t> segment_with_runs(const FrameGeometry& geometry, const std::vector<std::uint8_t>& frames,
-                                            std::size_t count) {
+// A segment whose frames begin stretches with zeros, with lead-ins, and not at all, in turn.
+std::vector<std::uint8_t> segment_with_stretches(const FrameGeometry& geometry, const std::vector<std::uint8_t>& frames,
+                                                 std::size_t count) {
     const FrameFormat format(geometry, false, 0, 2);
     FrameEncoder encoder(format);
     SegmentWriter writer(format);
     for (std::size_t index = 0; index < count; ++index) {
         const std::size_t older = (count - 1 - index) / 2 * geometry.frame_bytes();  // two frames from here on exist
-        writer.begin_run(RunStart{static_cast<RunPadding>(1 + index % 3), frames.data() + older}, encoder);
+        writer.begin_stretch(StretchStart{static_cast<StretchPadding>(1 + index % 3), frames.data() + older}, encoder);
         writer.append(frames.data() + index * geometry.frame_bytes(), encoder);
     }
     SharedOperations shared_operations;
@@ -66,7 +66,8 @@ int main(int argc, char** argv) {
                                      (geometry.channels_first ? "_planes_" : "_") + std::to_string(count) + "_frames";
             write_file(folder / "any_segment" / name, pack_segment(geometry, frames.data(), count));
             if (count >= 6) {
-                write_file(folder / "any_segment" / (name + "_runs"), segment_with_runs(geometry, frames, count));
+                write_file(folder / "any_segment" / (name + "_stretches"),
+                           segment_with_stretches(geometry, frames, count));
             }
             std::vector<std::uint8_t> decisions(20 + 8 * count);
             for (std::uint8_t& decision : decisions) {

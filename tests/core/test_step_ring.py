@@ -65,7 +65,7 @@ def test_a_transition_that_is_not_stored_is_named():
 @pytest.mark.parametrize("wrong", [{"newest_positions": np.zeros(3, np.int64)}, {"is_open": np.zeros(3, bool)}])
 def test_arrays_of_other_environments_are_refused(wrong):
     ring = StepRing(SimpleNamespace(**SETTINGS))
-    names = "newest_positions", "episode_starts", "run_starts", "is_open", "unreadable_before"
+    names = "newest_positions", "episode_starts", "stretch_starts", "is_open", "unreadable_before"
 
     with pytest.raises(ValueError, match=next(iter(wrong))):
         ring.restore_envs(*({name: getattr(ring, name) for name in names} | wrong).values())

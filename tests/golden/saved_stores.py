@@ -184,8 +184,8 @@ def prioritized_pixels() -> Play:
     return memory, oracle
 
 
-def runs_with_their_own_padding() -> Play:
-    """Two environments of several stacks, shown by ``add``; their runs begin with lead-ins, zeros and usual padding."""
+def stretches_with_their_own_padding() -> Play:
+    """Two environments of several stacks, shown by ``add``; stretches begin with lead-ins, zeros and usual padding."""
     space = {"camera": FrameSpec((20, 30, 4)), "joints": FrameSpec((3,), np.float64)}
     space["seen"] = FrameSpec((3, 6, 7), np.float32, is_scaled=True)
     options: dict[str, Any] = {"stack_axis": {"camera": -1, "seen": 0}, "frames_per_segment": 32}
@@ -222,7 +222,7 @@ def runs_with_their_own_padding() -> Play:
             following = after
         elif number % 17 == 8:
             truncated, following = True, new_frames(env_id, 1) * 4
-        elif number % 19 == 9:  # within its episode a run begins with zeros
+        elif number % 19 == 9:  # within its episode a stretch begins with zeros
             after = following = [0, 0, 0, newest]
         shown[env_id] = following
         action, reward = count_actions(number), number / 4
@@ -240,7 +240,7 @@ PLAYS: dict[str, Callable[[], Play]] = {
         *(prioritized_pixels, every_operation, every_operation_on_pixels, packed_colours),
         packed_planes,
         random_retention,
-        runs_with_their_own_padding,
+        stretches_with_their_own_padding,
     )
 }
 

@@ -1,4 +1,4 @@
-"""Store steps whose next observations begin a run: their frames are not the observation's, shifted by one."""
+"""Store steps whose next observations begin a stretch: their frames are not the observation's, shifted by one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def append_with_borders(
     borders: np.ndarray,
     extras: dict[str, np.ndarray] | None = None,
 ) -> None:
-    """Store what ``append`` takes. ``borders``: which next observations begin a run; a run is padded as an episode."""
+    """Store what ``append`` takes. ``borders``: which next observations begin a stretch, padded as an episode is."""
     inner = getattr(memory, "inner", memory)  # a shard's writer has no inner door
     planner, settings = getattr(inner, "core", None) or inner.planner, inner.settings
     *fields, frames = step

@@ -98,7 +98,7 @@ class Kind:
         )
 
 
-class StoredRun:
+class RecordedStore:
     """A memory that was saved to ``folder`` after each generation, and the recording in plain lists.
 
     Each step has its number as an extra field.
@@ -197,8 +197,8 @@ class StoredRun:
             oracle, step = self.oracle, self.oracle.steps[number]
             steps = oracle.steps_of(number)[:length]
             self._known[number, length] = (
-                oracle.stacked(step.run, step.start).tobytes(),
-                oracle.stacked(steps[-1].next_run, steps[-1].end).tobytes(),
+                oracle.stacked(step.stretch, step.start).tobytes(),
+                oracle.stacked(steps[-1].next_stretch, steps[-1].end).tobytes(),
                 float(np.float32(sum(0.99**power * one.reward for power, one in enumerate(steps)))),
                 float(np.float32(0.0 if steps[-1].terminated else 0.99**length)),
                 steps[-1].terminated,

@@ -14,7 +14,7 @@ class EvictingListMemory(ListMemory):
     def __init__(self, capacity: int, num_envs: int, **settings) -> None:
         super().__init__(capacity, num_envs, **settings)
         self.newest = [-1] * num_envs
-        self.runs = [0] * num_envs
+        self.stretches = [0] * num_envs
         self.windows: list[tuple[int, int, int]] = []  # environment, first frame, start
         self.sampleable: set[int] = set()
 
@@ -26,19 +26,19 @@ class EvictingListMemory(ListMemory):
         super().begin(frames, env_ids)
         for env_id in env_ids:
             self.newest[env_id] += 1
-            self.runs[env_id] = self.newest[env_id]
+            self.stretches[env_id] = self.newest[env_id]
 
     def append(
         self, actions, rewards, terminated, truncated, frames, env_ids: list[int], extras=None, borders=None
     ) -> None:
         super().append(actions, rewards, terminated, truncated, frames, env_ids, extras, borders)
         for row, env_id in enumerate(env_ids):
-            first = max(self.runs[env_id], self.newest[env_id] - self.stack + 1)
+            first = max(self.stretches[env_id], self.newest[env_id] - self.stack + 1)
             self.sampleable.add(len(self.windows))
             self.windows.append((env_id, first, self.newest[env_id]))
             self.newest[env_id] += 1
             if borders is not None and borders[row]:
-                self.runs[env_id] = self.newest[env_id]
+                self.stretches[env_id] = self.newest[env_id]
 
     def frames_evicted(self, env_id: int, first: int, before: int) -> None:
         self.sampleable = {

@@ -9,15 +9,15 @@ import numpy as np
 
 @dataclass
 class Step:
-    """One step by reference: the run of frames that its observation is in, and the steps of its episode.
+    """One step by reference: the stretch of frames that its observation is in, and the steps of its episode.
 
-    A run begins with each episode, and with the next observation of a border. ``start`` and ``end`` are the indices of
-    the newest frames of both observations in their runs, ``offset`` that of the step in its ``sequence``.
+    A stretch begins with each episode, and with the next observation of a border. ``start`` and ``end`` are the indices
+    of the newest frames of both observations in their stretches, ``offset`` that of the step in its ``sequence``.
     """
 
-    run: list[np.ndarray]
+    stretch: list[np.ndarray]
     start: int
-    next_run: list[np.ndarray]
+    next_stretch: list[np.ndarray]
     end: int
     sequence: list[Step]
     offset: int
@@ -30,7 +30,7 @@ class Step:
 
 
 class ListMemory:
-    """The oracle of ``ReplayMemory``: every run is a list of frames, every transition points into two."""
+    """The oracle of ``ReplayMemory``: every stretch is a list of frames, every transition points into two."""
 
     def __init__(
         self,
@@ -76,10 +76,10 @@ class ListMemory:
         self, actions, rewards, terminated, truncated, frames, env_ids: list[int], extras=None, borders=None
     ) -> None:
         for row, env_id in enumerate(env_ids):
-            run = self.current[env_id]
-            assert run is not None
-            next_run = [] if borders is not None and borders[row] else run
-            indices = run, len(run) - 1, next_run, len(next_run)
+            stretch = self.current[env_id]
+            assert stretch is not None
+            next_stretch = [] if borders is not None and borders[row] else stretch
+            indices = stretch, len(stretch) - 1, next_stretch, len(next_stretch)
             ended, cut = bool(terminated[row]), bool(truncated[row])
             action = np.array(actions[row]) if np.ndim(actions[row]) else int(actions[row])
             sequence = self.sequences[env_id]
@@ -88,25 +88,25 @@ class ListMemory:
                 Step(*indices, sequence, len(sequence), action, float(rewards[row]), ended, cut, extra, env_id)
             )
             sequence.append(self.steps[-1])
-            next_run.append(frames[row].copy())
-            self.current[env_id] = next_run
+            next_stretch.append(frames[row].copy())
+            self.current[env_id] = next_stretch
             self.is_open[env_id] = not (ended or cut)
 
-    def stacked(self, run: list[np.ndarray], last: int) -> np.ndarray:
-        before = np.zeros_like(run[0]) if self.stack_padding == "zeros" else run[0]
+    def stacked(self, stretch: list[np.ndarray], last: int) -> np.ndarray:
+        before = np.zeros_like(stretch[0]) if self.stack_padding == "zeros" else stretch[0]
         wanted = range(last - self.stack + 1, last + 1)
-        return np.stack([run[offset] if offset >= 0 else before for offset in wanted])
+        return np.stack([stretch[offset] if offset >= 0 else before for offset in wanted])
 
     def observation(self, env_id: int) -> np.ndarray | None:
-        run = self.current[env_id]
-        return None if run is None else self.stacked(run, len(run) - 1)
+        stretch = self.current[env_id]
+        return None if stretch is None else self.stacked(stretch, len(stretch) - 1)
 
     def observation_of(self, index: int) -> np.ndarray:
-        return self.stacked(self.steps[index].run, self.steps[index].start)
+        return self.stacked(self.steps[index].stretch, self.steps[index].start)
 
     def next_observation_of(self, index: int) -> np.ndarray:
         last = self.steps_of(index)[-1]
-        return self.stacked(last.next_run, last.end)
+        return self.stacked(last.next_stretch, last.end)
 
     def reward_of(self, index: int) -> np.float32:
         rewards = [float(np.float32(step.reward)) for step in self.steps_of(index)]

@@ -39,7 +39,7 @@ class ListedStepSequences:
         return found
 
     def aligned(self, number: int, stride: int) -> int:
-        """The last multiple of ``stride`` steps after the episode's start, or the first step of the readable run."""
+        """The last multiple of ``stride`` steps after the episode's start, or the first step of the readable span."""
         env_id, position = self.position_of(number)
         start = self.start_of(number)
         for wanted in range(position, start + (position - start) // stride * stride - 1, -1):
@@ -60,8 +60,8 @@ class ListedStepSequences:
                     found.append((has_ended, numbers))
         return found
 
-    def runs(self) -> list[tuple[int, int, int, bool, bool, int]]:
-        """Environment, position, length, is whole, is open, and episode start of each run of readable steps."""
+    def spans(self) -> list[tuple[int, int, int, bool, bool, int]]:
+        """Environment, position, length, is whole, is open, and episode start of each span of readable steps."""
         found = []
         for has_ended, numbers in self.episodes():
             for is_readable, group in itertools.groupby(numbers, lambda number: number in self.readable):

@@ -19,13 +19,13 @@ DISCOUNT = 0.9
 class ListedStep:
     """A transition: its first frame and the steps of its return; reward and action identify it.
 
-    ``run`` is where its run begins, and ``is_border`` says that the next run begins with its next observation.
+    ``stretch`` is where its stretch begins; if ``is_border``, the next stretch begins with its next observation.
     """
 
     env_id: int
     first: int
     start: int
-    run: int
+    stretch: int
     reward: float
     terminated: bool
     is_border: bool
@@ -78,7 +78,7 @@ class PlayedSteps:
         self.step_store, self.stack = step_store, stack
         self.random = np.random.default_rng(seed)
         count = step_store.num_envs
-        self.newest, self.runs = [-1] * count, [0] * count
+        self.newest, self.stretches = [-1] * count, [0] * count
         self.sequences: list[list[ListedStep]] = [[] for _ in range(count)]
         self.begun: list[list[int]] = [[] for _ in range(count)]  # by environment: positions of the episode starts
         self.steps: list[ListedStep] = []
@@ -91,7 +91,7 @@ class PlayedSteps:
         self.step_store.begin(np.array(env_ids))
         for env_id in env_ids:
             self.newest[env_id] += 1
-            self.runs[env_id] = self.newest[env_id]
+            self.stretches[env_id] = self.newest[env_id]
             self.sequences[env_id] = []
             self.begun[env_id].append(self.newest[env_id])
 
@@ -104,12 +104,12 @@ class PlayedSteps:
             step = env_ids, numbers % 200, numbers.astype(np.float64), terminated, borders if borders.any() else None
             self.evicted += append(self.step_store, *step)
             for row, (env_id, number) in enumerate(zip(env_ids, numbers.tolist(), strict=True)):
-                start, run, sequence = self.newest[env_id], self.runs[env_id], self.sequences[env_id]
+                start, stretch, sequence = self.newest[env_id], self.stretches[env_id], self.sequences[env_id]
                 of_step = float(number), bool(terminated[row]), bool(borders[row]), sequence, self.step_store.n_step
-                self.steps.append(ListedStep(env_id, max(run, start - self.stack + 1), start, run, *of_step))
+                self.steps.append(ListedStep(env_id, max(stretch, start - self.stack + 1), start, stretch, *of_step))
                 self.newest[env_id] += 1
                 if borders[row]:
-                    self.runs[env_id] = start + 1
+                    self.stretches[env_id] = start + 1
             self.begin([env_id for env_id, has_ended in zip(env_ids, terminated, strict=True) if has_ended])
 
     def numbers_of(self, indices: np.ndarray) -> list[int]:
@@ -150,7 +150,7 @@ class PlayedSteps:
 
     def num_frames(self, step: ListedStep) -> int:
         """Number of frames of the next observation."""
-        return 1 if step.is_border else min(step.start - step.run + 2, self.stack)
+        return 1 if step.is_border else min(step.start - step.stretch + 2, self.stack)
 
     def held_numbers(self) -> list[int]:
         """The numbers of all sampleable transitions, ordered by index."""

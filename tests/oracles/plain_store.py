@@ -21,11 +21,11 @@ from oracles.plain_codec import crc32c, unpack
 
 FILE_HEADER, BLOCK_HEADER = struct.Struct("<8sI8sQ8sI"), struct.Struct("<4s8sIIQIII")
 ENTRY = struct.Struct("<IIQQII")
-SCALED_HEADER = RUNS_HEADER = struct.Struct("<I4sII")
+SCALED_HEADER = STRETCHES_HEADER = struct.Struct("<I4sII")
 STEPS_A_BLOCK = 1024
 TERMINATED, TRUNCATED, TAKEN, BORDER = 1, 2, 4, 16
-Runs = dict[int, "NDArray[Any] | None"]
-"""Lead-ins of runs, oldest first, by the index of the run's first frame in its segment; None for zeros."""
+Stretches = dict[int, "NDArray[Any] | None"]
+"""Lead-ins of stretches, oldest first, by the index of the stretch's first frame in its segment; None for zeros."""
 
 
 class BrokenStoreError(Exception):
@@ -71,7 +71,7 @@ class PlainStore:
                 raise BrokenStoreError(f"version of the block {key}")
         self._step_blocks = {key: payload for key, (_, payload) in steps.items()}
         self.segments = {key: frames[key][1] for key in self._sealed_segments()} | self._open_segments()
-        self._unpacked: dict[tuple[int, int], tuple[NDArray[Any], Runs]] = {}
+        self._unpacked: dict[tuple[int, int], tuple[NDArray[Any], Stretches]] = {}
 
     def steps(self) -> list[PlainStep]:
         """All steps whose transitions can be sampled, oldest first."""
@@ -91,10 +91,10 @@ class PlainStore:
         return newest - (newest - int(record["position"])) % 2**32
 
     def _sealed_segments(self) -> Iterator[tuple[int, int]]:
-        runs = iter(self.state["frames.runs"].tolist())
+        spans = iter(self.state["frames.runs"].tolist())
         for env_id, count in enumerate(self.state["frames.run_counts"].tolist()):
             for _ in range(count):
-                first, last = next(runs)
+                first, last = next(spans)
                 yield from ((env_id, number) for number in range(first, last + 1))
 
     def _open_segments(self) -> dict[tuple[int, int], bytes]:
@@ -172,7 +172,7 @@ class PlainStore:
         )
 
     def _observation(self, array: int, env_id: int, begin: int, last: int) -> NDArray[Any]:
-        """Return what an array shows at position ``last``, of a run that begins at ``begin`` or before the stack."""
+        """Return what an array shows at position ``last``, of a stretch that begins at ``begin`` or before it."""
         axis, depth, entries = self.stacks[array] or (0, 1, None)
         length, key = self.commit["frames_per_segment"], array * self.settings["num_envs"] + env_id
         places = [divmod(position, length) for position in range(max(begin, last - depth + 1), last + 1)]
@@ -183,20 +183,20 @@ class PlainStore:
             padding = [
                 np.zeros_like(frames[0]) if self.settings["stack_padding"] == "zeros" else frames[0]
             ] * num_padded
-            _, runs = self._segment(array, (key, number))
-            if index in runs:
-                lead_ins = runs[index]
+            _, stretches = self._segment(array, (key, number))
+            if index in stretches:
+                lead_ins = stretches[index]
                 padding = [np.zeros_like(frames[0])] * num_padded if lead_ins is None else list(lead_ins[-num_padded:])
             frames = padding + frames
         if self.stacks[array] is None:
             return frames[0]
         return np.stack(frames, axis) if entries is None else np.concatenate(frames, axis)
 
-    def _segment(self, array: int, key: tuple[int, int]) -> tuple[NDArray[Any], Runs]:
-        """Return the frames of a segment, and the padding of the runs that bring their own."""
+    def _segment(self, array: int, key: tuple[int, int]) -> tuple[NDArray[Any], Stretches]:
+        """Return the frames of a segment, and the padding of the stretches that bring their own."""
         if key not in self._unpacked:
-            segment, runs = runs_of_segment(self.segments[key], self.arrays[array])
-            self._unpacked[key] = frames_of_segment(segment, self.arrays[array]), runs
+            segment, stretches = stretches_of_segment(self.segments[key], self.arrays[array])
+            self._unpacked[key] = frames_of_segment(segment, self.arrays[array]), stretches
         return self._unpacked[key]
 
 
@@ -240,23 +240,23 @@ def blocks(folder: Path, name: str, commit: dict[str, Any]) -> Iterator[tuple[tu
 
 
 def frames_of_segment(segment: bytes, spec: dict[str, Any]) -> NDArray[Any]:
-    """Return the frames of a segment without runs, ``(n, *shape)``; ``spec``: an array of the settings."""
+    """Return the frames of a segment without stretches, ``(n, *shape)``; ``spec``: an array of the settings."""
     shape, dtype = spec["shape"], np.dtype(spec["dtype"])
     frames = scaled_frames(segment, dtype, math.prod(shape)) if spec["is_scaled"] else unpack(segment)
     return np.ascontiguousarray(frames).view(dtype).reshape(-1, *shape)
 
 
-def runs_of_segment(segment: bytes, spec: dict[str, Any]) -> tuple[bytes, Runs]:
-    """Return the segment of frames, and the padding of the runs that bring their own."""
-    checksum, mark, num_bytes, num_runs = RUNS_HEADER.unpack_from(segment)
+def stretches_of_segment(segment: bytes, spec: dict[str, Any]) -> tuple[bytes, Stretches]:
+    """Return the segment of frames, and the padding of the stretches that bring their own."""
+    checksum, mark, num_bytes, num_stretches = STRETCHES_HEADER.unpack_from(segment)
     if mark != b"run1":
         return segment, {}
     if checksum != crc32c(segment[4:]):
-        raise BrokenStoreError("header of a segment with runs")
-    rest = segment[RUNS_HEADER.size :]
-    table = list(struct.iter_unpack("<II", rest[num_bytes : num_bytes + 8 * num_runs]))
+        raise BrokenStoreError("header of a segment with stretches")
+    rest = segment[STRETCHES_HEADER.size :]
+    table = list(struct.iter_unpack("<II", rest[num_bytes : num_bytes + 8 * num_stretches]))
     num_given = max((number for _, number in table), default=0)
-    older = np.split(frames_of_segment(rest[num_bytes + 8 * num_runs :], spec), num_given) if num_given else []
+    older = np.split(frames_of_segment(rest[num_bytes + 8 * num_stretches :], spec), num_given) if num_given else []
     return rest[:num_bytes], {place: older[number - 1] if number else None for place, number in table}
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay import episodes as episode_runs
-from framestow.replay.episodes import EpisodeRuns
+from framestow.replay import episodes as episode_spans
+from framestow.replay.episodes import EpisodeSpans
 from framestow.replay.inspection import Ages, Spread, inspect_labels
 from oracles.numbered_steps import SHAPE, numbered_frame, numbered_memory, play_episode
 from oracles.shadowed_memory import ShadowedMemory
@@ -39,9 +39,9 @@ def random_play(memory: ShadowedMemory, num_steps: int, seed: int) -> None:
             begin(env_ids[is_reset])
 
 
-def runs_of_the_oracle(memory: ShadowedMemory) -> list[tuple]:
-    """Environment, steps and return of each run, and whether it has its beginning, is whole, and is open."""
-    oracle, runs = memory.oracle, []
+def spans_of_the_oracle(memory: ShadowedMemory) -> list[tuple]:
+    """Environment, steps and return of each span, and whether it has its beginning, is whole, and is open."""
+    oracle, spans = memory.oracle, []
     held = sorted((oracle.steps[index] for index in oracle.held), key=lambda step: id(step.sequence))
     for _, group in groupby(held, key=lambda step: id(step.sequence)):
         steps = sorted(group, key=lambda step: step.offset)
@@ -50,14 +50,14 @@ def runs_of_the_oracle(memory: ShadowedMemory) -> list[tuple]:
         total = sum(float(np.float32(step.reward)) for step in steps)
         has_beginning = steps[0].offset == 0
         is_whole = has_beginning and (last.terminated or last.truncated)
-        runs.append((env_id, len(steps), round(total, 9), has_beginning, is_whole, is_open))
-    return sorted(runs)
+        spans.append((env_id, len(steps), round(total, 9), has_beginning, is_whole, is_open))
+    return sorted(spans)
 
 
-def inspected_runs(memory: ShadowedMemory) -> list[tuple]:
-    episodes = EpisodeRuns.of(memory.inner.steps)
-    columns = [episodes.runs[name].tolist() for name in ("env_id", "length", "total_reward", "has_beginning")]
-    columns += [episodes.is_whole.tolist(), episodes.runs["is_open"].tolist()]
+def inspected_spans(memory: ShadowedMemory) -> list[tuple]:
+    episodes = EpisodeSpans.of(memory.inner.steps)
+    columns = [episodes.spans[name].tolist() for name in ("env_id", "length", "total_reward", "has_beginning")]
+    columns += [episodes.is_whole.tolist(), episodes.spans["is_open"].tolist()]
     columns[2] = [round(total, 9) for total in columns[2]]
     return sorted(zip(*columns, strict=True))
 
@@ -65,13 +65,13 @@ def inspected_runs(memory: ShadowedMemory) -> list[tuple]:
 @pytest.mark.parametrize("piece", [1, 7, 1 << 18])
 @pytest.mark.parametrize("stack", [1, 2, 5])
 @pytest.mark.parametrize("capacity", [50, 10_000])
-def test_episode_runs_do_not_depend_on_the_pieces_that_are_read(capacity, stack, piece, monkeypatch):
-    monkeypatch.setattr(episode_runs, "STEPS_PER_PIECE", piece)
+def test_episode_spans_do_not_depend_on_the_pieces_that_are_read(capacity, stack, piece, monkeypatch):
+    monkeypatch.setattr(episode_spans, "STEPS_PER_PIECE", piece)
     memory = ShadowedMemory(capacity, FrameSpec(SHAPE), 3, stack=stack, num_envs=3)
     for seed in range(3):
         random_play(memory, 90, seed)
 
-        assert runs_of_the_oracle(memory) == inspected_runs(memory)
+        assert spans_of_the_oracle(memory) == inspected_spans(memory)
 
 
 def test_each_label_has_its_episodes_returns_and_ages():

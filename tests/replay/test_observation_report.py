@@ -29,7 +29,7 @@ def stack(frames, t, depth=4, axis=0):
     return np.moveaxis(frames[t : t + depth], 0, axis)
 
 
-def add_run(memory, num_steps=10, depth=4, axis=0, seed=0, first=0):
+def add_episode(memory, num_steps=10, depth=4, axis=0, seed=0, first=0):
     """Add the steps of one episode, whose first observation is no padded one, without its end."""
     frames = film(num_steps + depth, seed=seed)
     for t in range(first, num_steps):
@@ -77,7 +77,7 @@ def test_a_report_says_which_axes_are_stacks(settings, lines):
 def memory_with_three_whole(**settings):
     """Return a memory with 3 of 23 observations stored whole: the first one, and 2 next observations."""
     memory = ReplayMemory(100, STACKS, 4, frames_per_segment=5, seed=0, **settings)
-    frames = add_run(memory, 20)
+    frames = add_episode(memory, 20)
     memory.add(stack(frames, 20), 0, 0.0, stack(frames, 3), False, False)
     memory.add(stack(frames, 3), 0, 0.0, stack(frames, 9), False, True)
     return memory
@@ -118,11 +118,11 @@ def test_padded_beginnings_are_not_stored_whole():
 
 def test_whole_observations_leave_the_count_when_they_are_evicted():
     memory = ReplayMemory(40, STACKS, 4, frames_per_segment=5)
-    frames = add_run(memory, 1)
+    frames = add_episode(memory, 1)
     memory.add(stack(frames, 1), 0, 0.0, stack(frames, 1), False, True)
     assert 2 == memory.report().observations.whole
 
-    add_run(memory, 100, seed=1)
+    add_episode(memory, 100, seed=1)
 
     assert 0 == memory.report().observations.whole
 

@@ -155,7 +155,7 @@ def test_a_capacity_above_all_indices_is_refused(capacity):
     ("shape", "stack", "most"),
     [
         (SHAPE, 1, 2**24),
-        (SHAPE, 5, 2**22),  # each frame may begin a run, with 4 older frames
+        (SHAPE, 5, 2**22),  # each frame may begin a stretch, with 4 older frames
         ((1024, 1024), 1, 2048),
         ((1024, 1024), 3, 1024),
         ((1024, 1024), 256, 8),

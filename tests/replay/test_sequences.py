@@ -124,7 +124,9 @@ def test_if_no_episode_is_long_enough_the_error_has_the_longest():
     for episode in range(4):
         play_episode(memory, episode, 3 + episode % 2, terminated=True)
 
-    with pytest.raises(NothingToSampleError, match="length is 5: the longest run of stored steps in one episode has 4"):
+    with pytest.raises(
+        NothingToSampleError, match="length is 5: the longest span of stored steps in one episode has 4"
+    ):
         memory.sample_sequences(2, length=5, borders="inside")
     assert [True] == memory.sample_sequences(1, length=4, borders="inside").mask.all(1).tolist()
 

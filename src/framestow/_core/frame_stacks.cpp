@@ -6,17 +6,17 @@
 namespace framestow {
 
 void FrameStacks::advance(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count,
-                          const RunStart* run_starts) {
+                          const StretchStart* stretch_starts) {
     for (std::size_t row = 0; row < count; ++row, frames += frame_bytes_) {
         const auto env_id = static_cast<std::size_t>(env_ids[row]);
-        const RunStart start = run_starts == nullptr ? RunStart{} : run_starts[row];
+        const StretchStart start = stretch_starts == nullptr ? StretchStart{} : stretch_starts[row];
         std::uint8_t* const ring = recent_.data() + env_id * depth_ * frame_bytes_;
         std::int64_t& age = ages_[env_id];
-        if (start.padding == RunPadding::kUsual) {
+        if (start.padding == StretchPadding::kUsual) {
             age = -1;
         } else if (start.is_stored()) {  // a whole stack: the frame is the newest one
             const std::size_t size = (depth_ - 1) * frame_bytes_;
-            if (start.padding == RunPadding::kZeros) {
+            if (start.padding == StretchPadding::kZeros) {
                 std::memset(ring, 0, size);
             } else if (size > 0) {
                 std::memcpy(ring, start.lead_ins, size);
@@ -30,7 +30,7 @@ void FrameStacks::advance(const std::int32_t* env_ids, const std::uint8_t* frame
 
 void FrameStacks::write(std::uint8_t* out) const {
     for (std::size_t env_id = 0; env_id < num_envs(); ++env_id) {
-        const auto num_frames = static_cast<std::size_t>(ages_[env_id] + 1);  // of the run
+        const auto num_frames = static_cast<std::size_t>(ages_[env_id] + 1);  // of the stretch
         const std::size_t num_stored = std::min(num_frames, depth_);
         pad_stack(out, depth_ - num_stored, frame(env_id, 0), frame_bytes_, padding_);
         out += (depth_ - num_stored) * frame_bytes_;

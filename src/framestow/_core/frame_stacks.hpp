@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "segment_runs.hpp"
+#include "segment_stretches.hpp"
 
 namespace framestow {
 
@@ -46,22 +46,22 @@ public:
     StackPadding padding() const { return padding_; }
     std::size_t nbytes() const { return recent_.size() + ages_.size() * sizeof(std::int64_t); }
 
-    // Returns the frames of an environment's run since its first one, -1 before any frame.
+    // Returns the frames of an environment's stretch since its first one, -1 before any frame.
     std::int64_t age(std::size_t env_id) const { return ages_[env_id]; }
 
     // Returns the frame of that age, one of the newest `depth`. While the stack has any padding, the first frame of the
-    // ring is that of its run.
+    // ring is that of its stretch.
     const std::uint8_t* frame(std::size_t env_id, std::size_t age) const {
         return recent_.data() + (env_id * depth_ + age % depth_) * frame_bytes_;
     }
 
-    // Adds a frame to each of the environments. `run_starts`: how each continues or begins a run, with depth - 1
-    // lead-ins; null: all go on.
+    // Adds a frame to each of the environments. `stretch_starts`: how each continues or begins a stretch, with its
+    // depth - 1 lead-ins; null: all go on.
     void advance(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count,
-                 const RunStart* run_starts);
+                 const StretchStart* stretch_starts);
 
     // Counts frames that have left the stack before it is seen.
-    void skip(std::size_t env_id, bool begins_run) { ages_[env_id] = begins_run ? 0 : ages_[env_id] + 1; }
+    void skip(std::size_t env_id, bool begins_stretch) { ages_[env_id] = begins_stretch ? 0 : ages_[env_id] + 1; }
 
     // Writes the stacks of all environments, oldest frame first. An environment without frames gives zeros.
     void write(std::uint8_t* out) const;

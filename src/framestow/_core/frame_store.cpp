@@ -85,7 +85,7 @@ std::size_t FrameStore::fixed_charge() const {
     return envs_.size() * kEnvCharge + kPackerFrames * (packed_bytes + exact_bytes) + kPackerCharge;
 }
 
-// Raw segments are charged by their number, wherever they are; this is what exact frames and runs add.
+// Raw segments are charged by their number, wherever they are; this is what exact frames and stretches add.
 std::size_t FrameStore::charged_size(const SegmentPlace& place) const {
     if (const auto* const in_file = std::get_if<FilePlace>(&place)) {
         return in_file->charged_size;
@@ -98,20 +98,20 @@ std::size_t FrameStore::charged_size(const SegmentPlace& place) const {
     return in_ram.size > raw_bytes ? in_ram.size - raw_bytes : 0;
 }
 
-// The charged size of a segment that was never in RAM. The runs of a raw segment are as large in a file as in RAM. Only
-// a header is read to know their size; reading the frames reports damage.
+// The charged size of a segment that was never in RAM. The stretches of a raw segment are as large in a file as in RAM.
+// Only a header is read to know their size; reading the frames reports damage.
 std::size_t FrameStore::charged_size_in_file(const FilePlace& place) const {
     if (!format_.is_raw || format_.lead_ins == 0) {
         return format_.is_raw ? 0 : place.size;
     }
-    std::uint8_t header[kRunsHeaderBytes];
+    std::uint8_t header[kStretchesHeaderBytes];
     try {
         place.file->read(place.offset, header, sizeof header);
     } catch (const DamagedSegment&) {
         return 0;
     }
     const std::size_t frame_bytes = frame_segment_bytes_of(header);
-    return has_runs(ByteSpan{header, sizeof header}) && frame_bytes < place.size ? place.size - frame_bytes : 0;
+    return has_stretches(ByteSpan{header, sizeof header}) && frame_bytes < place.size ? place.size - frame_bytes : 0;
 }
 
 const FrameStore::EnvFrames& FrameStore::env_at(std::int64_t env_id) const {
@@ -126,56 +126,56 @@ FrameStore::EnvFrames& FrameStore::env_at(std::int64_t env_id) {
     return const_cast<EnvFrames&>(static_cast<const FrameStore*>(this)->env_at(env_id));
 }
 
-void FrameStore::check_rows(const std::int32_t* env_ids, std::size_t count, const RunStart* run_starts) const {
+void FrameStore::check_rows(const std::int32_t* env_ids, std::size_t count, const StretchStart* stretch_starts) const {
     for (std::size_t index = 0; index < count; ++index) {
         env_at(env_ids[index]);
     }
-    for (std::size_t index = 0; run_starts != nullptr && index < count; ++index) {
-        if (run_starts[index].padding > RunPadding::kUsual) {
+    for (std::size_t index = 0; stretch_starts != nullptr && index < count; ++index) {
+        if (stretch_starts[index].padding > StretchPadding::kUsual) {
             throw std::invalid_argument("padding of frame " + std::to_string(index) + " is " +
-                                        std::to_string(static_cast<int>(run_starts[index].padding)) +
+                                        std::to_string(static_cast<int>(stretch_starts[index].padding)) +
                                         ": it must be 0 to 3");
         }
-        if (run_starts[index].padding == RunPadding::kLeadIns && run_starts[index].lead_ins == nullptr &&
+        if (stretch_starts[index].padding == StretchPadding::kLeadIns && stretch_starts[index].lead_ins == nullptr &&
             format_.lead_ins > 0) {
             throw std::invalid_argument("frame " + std::to_string(index) +
-                                        " begins a run with lead-ins: it must have " +
+                                        " begins a stretch with lead-ins: it must have " +
                                         std::to_string(format_.lead_ins));
         }
     }
 }
 
 void FrameStore::append(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count,
-                        const RunStart* run_starts) {
-    check_rows(env_ids, count, run_starts);
+                        const StretchStart* stretch_starts) {
+    check_rows(env_ids, count, stretch_starts);
     for (std::size_t index = 0; index < count; ++index) {
         const std::lock_guard<FairGate> writing(gate_);
         append_one(envs_[static_cast<std::size_t>(env_ids[index])], frames + index * format_.frame_bytes(),
-                   run_starts == nullptr ? RunStart{} : run_starts[index]);
+                   stretch_starts == nullptr ? StretchStart{} : stretch_starts[index]);
     }
 }
 
 std::size_t FrameStore::append_without_waiting(const std::int32_t* env_ids, const std::uint8_t* frames,
-                                               std::size_t count, const RunStart* run_starts) {
-    check_rows(env_ids, count, run_starts);
+                                               std::size_t count, const StretchStart* stretch_starts) {
+    check_rows(env_ids, count, stretch_starts);
     for (std::size_t index = 0; index < count; ++index) {
         const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
         if (!writing) {
             return index;
         }
         append_one(envs_[static_cast<std::size_t>(env_ids[index])], frames + index * format_.frame_bytes(),
-                   run_starts == nullptr ? RunStart{} : run_starts[index]);
+                   stretch_starts == nullptr ? StretchStart{} : stretch_starts[index]);
     }
     return count;
 }
 
-void FrameStore::append_one(EnvFrames& env, const std::uint8_t* frame, const RunStart& start) {
+void FrameStore::append_one(EnvFrames& env, const std::uint8_t* frame, const StretchStart& start) {
     if (env.open.num_frames() == 0) {
         begin_segment(env);
     }
     const std::size_t bytes_before = env.open.nbytes();
     if (start.is_stored()) {
-        env.open.begin_run(start, encoder_);
+        env.open.begin_stretch(start, encoder_);
     }
     env.open.append(frame, encoder_);
     ++num_open_;
@@ -241,7 +241,7 @@ void FrameStore::seal(EnvFrames& env) {
     SharedOperations shared_operations;
     env.open.finish(shared_operations);
     env.sealed.reserve_one();
-    const bool stays = env.raw.size > 0 && env.open.num_exact() == 0 && !env.open.has_runs();
+    const bool stays = env.raw.size > 0 && env.open.num_exact() == 0 && !env.open.has_stretches();
     const StoredSegment stored = stays ? env.raw : arena_.allocate(env.open.packed_bytes(), owner_of_open(env));
     env.open.write_to(stored.bytes, scratch_);
     env.sealed.add(env.open_number, stored);
@@ -337,8 +337,8 @@ std::int64_t FrameStore::retire(std::size_t env_id, const Numbers& numbers) {
     return static_cast<std::int64_t>(num_dropped) * frames_per_segment_;
 }
 
-// Moves segments out of sparse blocks, which eviction out of order leaves. Runs beside snapshots too, since overlapping
-// snapshots would otherwise always prevent it: they continue to read the old bytes, and the block empties later.
+// Moves segments out of sparse blocks, which eviction out of order leaves, beside snapshots too: these continue
+// to read the old bytes, and the block empties later. Otherwise overlapping snapshots would always prevent it.
 void FrameStore::empty_sparse_blocks() {
     for (std::size_t round = 0; round < kMaxEmptied && retired_.can_retire_moved(); ++round) {
         const SegmentArena::Sparse sparse = arena_.sparsest();
@@ -562,15 +562,16 @@ void FrameStore::reopen(EnvFrames& env, const SegmentView& view) {
     } else {
         begin_segment(env);
     }
-    std::vector<std::uint8_t> lead_ins(view.runs.num_runs > 0 ? format_.lead_ins * format_.frame_bytes() : 0);
-    std::size_t run = 0;
+    std::vector<std::uint8_t> lead_ins(view.stretches.num_stretches > 0 ? format_.lead_ins * format_.frame_bytes() : 0);
+    std::size_t stretch = 0;
     for (std::size_t index = 0; index < header.num_frames; ++index) {
-        if (run < view.runs.num_runs && view.runs.place(run) == index) {
+        if (stretch < view.stretches.num_stretches && view.stretches.place(stretch) == index) {
             unpack_padding(format_, view, index, format_.lead_ins, scratch_, lead_ins.data());
-            const bool has_lead_ins = view.runs.lead_ins_of(run) != 0;
-            env.open.begin_run(RunStart{has_lead_ins ? RunPadding::kLeadIns : RunPadding::kZeros, lead_ins.data()},
-                               encoder_);
-            ++run;
+            const bool has_lead_ins = view.stretches.lead_ins_of(stretch) != 0;
+            env.open.begin_stretch(
+                StretchStart{has_lead_ins ? StretchPadding::kLeadIns : StretchPadding::kZeros, lead_ins.data()},
+                encoder_);
+            ++stretch;
         }
         env.open.append(frames.data() + index * format_.frame_bytes(), encoder_);
     }
@@ -663,7 +664,7 @@ void FrameStore::unpack_sealed(const SegmentPlace& place, std::size_t env_id, st
     const auto* const stored = std::get_if<StoredSegment>(&place);
     if (stored != nullptr && format_.is_raw && !format_.is_scaled()) {
         const std::size_t frame_bytes = format_.frame_bytes();
-        const std::uint8_t* const frames = without_runs(stored->span()).bytes + kHeaderBytes;
+        const std::uint8_t* const frames = without_stretches(stored->span()).bytes + kHeaderBytes;
         scratch.copy_out(out, frames + first * frame_bytes, count * frame_bytes);
         return;
     }
@@ -675,7 +676,7 @@ bool FrameStore::unpack_sealed_padding(const SegmentPlace& place, std::size_t en
                                        std::size_t first, std::size_t count, DecodingScratch& scratch,
                                        std::uint8_t* out) {
     const ByteSpan segment = bytes_to_unpack(place, env_id, number, scratch);
-    return has_runs(segment) && unpack_checked(segment, place, env_id, number, [&](const SegmentView& view) {
+    return has_stretches(segment) && unpack_checked(segment, place, env_id, number, [&](const SegmentView& view) {
                return unpack_padding(format_, view, first, count, scratch, out);
            });
 }

@@ -7,8 +7,8 @@
 // when they are appended: an open segment is as small as a sealed one, plus two to ten raw frames. A raw segment is
 // allocated whole with its first frame, and stays where it is when it is sealed. In files all segments are packed.
 //
-// A segment has the paddings of the runs that begin in it (segment_runs.hpp), so they live as long as its frames. Of
-// format().lead_ins 0, no padding is stored.
+// A segment has the paddings of the stretches that begin in it (segment_stretches.hpp), so they live as long as its
+// frames. Of format().lead_ins 0, no padding is stored.
 //
 // Ownership: copies its arguments. Arguments are checked before anything changes: std::out_of_range for environments
 // and positions, std::invalid_argument for the rest, DamagedSegment from restore.
@@ -89,13 +89,13 @@ public:
     std::size_t charged_bytes() const;
     void charge_steps(std::size_t step_bytes) { step_bytes_ = step_bytes; }  // from now on; only for the writer
 
-    // Appends frame i to env_ids[i]; an environment may repeat. `run_starts`: one per frame, or null if no frame begins
-    // a run whose padding is stored. append_without_waiting stops before it would have to wait for readers, and returns
-    // the number of frames appended.
+    // Appends frame i to env_ids[i]; an environment may repeat. `stretch_starts`: one per frame, or null if no frame
+    // begins a stretch whose padding is stored. append_without_waiting stops before it would have to wait for readers,
+    // and returns the number of frames appended.
     void append(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count,
-                const RunStart* run_starts = nullptr);
+                const StretchStart* stretch_starts = nullptr);
     std::size_t append_without_waiting(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count,
-                                       const RunStart* run_starts = nullptr);
+                                       const StretchStart* stretch_starts = nullptr);
 
     // Evicts the sealed segments that lie wholly in positions `first` up to, excluding, `before`; returns their number
     // of frames. evict_without_waiting evicts nothing and returns no value if it would have to wait.
@@ -171,7 +171,7 @@ public:
     void unpack_sealed(const SegmentPlace& place, std::size_t env_id, std::int64_t number, std::size_t first,
                        std::size_t count, DecodingScratch& scratch, std::uint8_t* out);
 
-    // Unpacks the last `count` frames before frame `first` of that segment, if a run with a stored padding begins
+    // Unpacks the last `count` frames before frame `first` of that segment, if a stretch with a stored padding begins
     // there; otherwise returns false. Reads and throws as unpack_sealed.
     bool unpack_sealed_padding(const SegmentPlace& place, std::size_t env_id, std::int64_t number, std::size_t first,
                                std::size_t count, DecodingScratch& scratch, std::uint8_t* out);
@@ -198,7 +198,7 @@ private:
 
     const EnvFrames& env_at(std::int64_t env_id) const;
     EnvFrames& env_at(std::int64_t env_id);
-    void check_rows(const std::int32_t* env_ids, std::size_t count, const RunStart* run_starts) const;
+    void check_rows(const std::int32_t* env_ids, std::size_t count, const StretchStart* stretch_starts) const;
     Numbers wholly_within(std::int64_t first, std::int64_t before) const;
     bool has_any(std::int64_t env_id, const Numbers& numbers) const;
 
@@ -207,7 +207,7 @@ private:
 
     // The functions below require the gate, exclusively where they change anything.
     std::int64_t next_position_of(const EnvFrames& env) const;
-    void append_one(EnvFrames& env, const std::uint8_t* frame, const RunStart& start);
+    void append_one(EnvFrames& env, const std::uint8_t* frame, const StretchStart& start);
     void begin_segment(EnvFrames& env);
     void seal(EnvFrames& env);
     SegmentOwner owner_of_open(const EnvFrames& env) const;

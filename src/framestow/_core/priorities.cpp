@@ -16,8 +16,8 @@ void ChangedSlots::watch(bool is_watching) {
 std::vector<std::int64_t> ChangedSlots::first_slots(std::size_t most) {
     join();
     std::vector<std::int64_t> slots;
-    for (const Run& run : runs_) {
-        for (std::int64_t slot = run.first; slot < run.stop && slots.size() < most; ++slot) {
+    for (const Span& span : spans_) {
+        for (std::int64_t slot = span.first; slot < span.stop && slots.size() < most; ++slot) {
             slots.push_back(slot);
         }
     }
@@ -26,39 +26,39 @@ std::vector<std::int64_t> ChangedSlots::first_slots(std::size_t most) {
 }
 
 void ChangedSlots::forget_first() {
-    std::size_t num_runs = 0;
-    for (; num_runs < runs_.size() && num_given_ > 0; ++num_runs) {
-        Run& run = runs_[num_runs];
-        const std::size_t count = static_cast<std::size_t>(run.stop - run.first);
+    std::size_t num_spans = 0;
+    for (; num_spans < spans_.size() && num_given_ > 0; ++num_spans) {
+        Span& span = spans_[num_spans];
+        const std::size_t count = static_cast<std::size_t>(span.stop - span.first);
         if (count > num_given_) {
-            run.first += static_cast<std::int64_t>(num_given_);
+            span.first += static_cast<std::int64_t>(num_given_);
             num_given_ = 0;
             break;
         }
         num_given_ -= count;
     }
-    runs_.erase(runs_.begin(), runs_.begin() + static_cast<std::ptrdiff_t>(num_runs));
+    spans_.erase(spans_.begin(), spans_.begin() + static_cast<std::ptrdiff_t>(num_spans));
 }
 
-void ChangedSlots::add_run(std::int64_t first, std::int64_t count) {
-    if (runs_.size() >= join_at_) {
+void ChangedSlots::add_span(std::int64_t first, std::int64_t count) {
+    if (spans_.size() >= join_at_) {
         join();
-        join_at_ = std::max(kFewRuns, 2 * runs_.size());
+        join_at_ = std::max(kFewSpans, 2 * spans_.size());
     }
-    runs_.push_back(Run{first, first + count});
+    spans_.push_back(Span{first, first + count});
 }
 
 void ChangedSlots::join() {
-    std::sort(runs_.begin(), runs_.end(), [](const Run& one, const Run& other) { return one.first < other.first; });
+    std::sort(spans_.begin(), spans_.end(), [](const Span& one, const Span& other) { return one.first < other.first; });
     std::size_t last = 0;
-    for (std::size_t next = 1; next < runs_.size(); ++next) {
-        if (runs_[next].first <= runs_[last].stop) {
-            runs_[last].stop = std::max(runs_[last].stop, runs_[next].stop);
+    for (std::size_t next = 1; next < spans_.size(); ++next) {
+        if (spans_[next].first <= spans_[last].stop) {
+            spans_[last].stop = std::max(spans_[last].stop, spans_[next].stop);
         } else {
-            runs_[++last] = runs_[next];
+            spans_[++last] = spans_[next];
         }
     }
-    runs_.resize(std::min(runs_.size(), last + 1));
+    spans_.resize(std::min(spans_.size(), last + 1));
 }
 
 namespace {

@@ -13,13 +13,13 @@ namespace framestow {
 
 // Slots that a step entered or left since the last read.
 //
-// Steps enter and leave slot by slot, so runs of slots are stored: a million steps of one environment are one run. Many
-// runs are sorted and merged, so there are never more runs than slots.
+// Steps enter and leave slot by slot, so spans of slots are stored: a million steps of one environment are one span.
+// Many spans are sorted and merged, so there are never more spans than slots.
 class ChangedSlots {
 public:
     void watch(bool is_watching);  // off: records nothing and clears the record
 
-    bool is_empty() const { return runs_.empty(); }
+    bool is_empty() const { return spans_.empty(); }
 
     void add(std::int64_t slot) { add(slot, 1); }
 
@@ -27,14 +27,14 @@ public:
         if (!is_watching_) {
             return;
         }
-        for (std::size_t back = 1; back <= kOpenRuns && back <= runs_.size(); ++back) {
-            Run& run = runs_[runs_.size() - back];
-            if (run.stop == first) {
-                run.stop += count;
+        for (std::size_t back = 1; back <= kOpenSpans && back <= spans_.size(); ++back) {
+            Span& span = spans_[spans_.size() - back];
+            if (span.stop == first) {
+                span.stop += count;
                 return;
             }
         }
-        add_run(first, count);
+        add_span(first, count);
     }
 
     // Returns the first `most` changed slots, ascending and distinct.
@@ -44,20 +44,20 @@ public:
     void forget_first();
 
 private:
-    static constexpr std::size_t kOpenRuns = 4;  // newest runs that may be extended: steps enter and leave alternately
-    static constexpr std::size_t kFewRuns = 1024;  // so many are kept without joining them
+    static constexpr std::size_t kOpenSpans = 4;    // newest ones may be extended: steps enter and leave alternately
+    static constexpr std::size_t kFewSpans = 1024;  // so many are kept without joining them
 
-    struct Run {
+    struct Span {
         std::int64_t first, stop;
     };
 
-    void add_run(std::int64_t first, std::int64_t count);
+    void add_span(std::int64_t first, std::int64_t count);
     void join();
 
-    bool is_watching_ = false;        // whether changes are recorded
-    std::vector<Run> runs_;           // in the order of the changes; ascending and apart after join()
-    std::size_t join_at_ = kFewRuns;  // number of runs at which they are joined next
-    std::size_t num_given_ = 0;       // slots that first_slots returned last
+    bool is_watching_ = false;         // whether changes are recorded
+    std::vector<Span> spans_;          // in the order of the changes; ascending and apart after join()
+    std::size_t join_at_ = kFewSpans;  // number of spans at which they are joined next
+    std::size_t num_given_ = 0;        // slots that first_slots returned last
 };
 
 // Priorities of the steps in slots, and draws in proportion to them (Schaul et al. 2016, the proportional variant). A

@@ -27,7 +27,7 @@ struct FrameFormat {
     FrameGeometry pixels;        // as encodings see a frame: of scaled floats, their uint8 pixels
     bool is_raw;                 // whether segments in RAM are not compressed
     std::uint32_t scaled_bytes;  // bytes of a float, if frames are floats k / 255; 0: frames are stored by their bytes
-    std::uint32_t lead_ins;      // frames before a run's first one that a run may bring (segment_runs.hpp)
+    std::uint32_t lead_ins;      // frames before a stretch's first one that a stretch may bring (segment_stretches.hpp)
 
     bool is_scaled() const { return scaled_bytes > 0; }
     std::size_t frame_bytes() const { return pixels.frame_bytes() * (is_scaled() ? scaled_bytes : 1); }

@@ -142,15 +142,15 @@ void unpack_scaled(const FrameFormat& format, std::size_t first, std::size_t cou
     }
     while (ordinal < end) {
         const std::size_t place = place_of(ordinal);
-        std::size_t run = 1;
-        while (ordinal + run < end && place_of(ordinal + run) == place + run) {
-            ++run;
+        std::size_t span = 1;
+        while (ordinal + span < end && place_of(ordinal + span) == place + span) {
+            ++span;
         }
-        if (place < first || place + run > first + count) {
+        if (place < first || place + span > first + count) {
             throw DamagedSegment("segment has float frames at places that do not ascend");
         }
-        unpack_exact(ordinal, run, out + (place - first) * frame_bytes);
-        ordinal += run;
+        unpack_exact(ordinal, span, out + (place - first) * frame_bytes);
+        ordinal += span;
     }
 }
 
@@ -166,24 +166,24 @@ SegmentWriter::SegmentWriter(const FrameFormat& format) : format_(format) {
     }
 }
 
-void SegmentWriter::begin_run(const RunStart& start, FrameEncoder& encoder) {
+void SegmentWriter::begin_stretch(const StretchStart& start, FrameEncoder& encoder) {
     if (format_.lead_ins == 0) {
         return;
     }
-    if (!runs_) {
-        runs_ = std::make_unique<Runs>();
+    if (!stretches_) {
+        stretches_ = std::make_unique<Stretches>();
     }
     std::uint32_t number = 0;
-    if (start.padding == RunPadding::kLeadIns) {
-        if (!runs_->lead_ins) {
-            runs_->lead_ins = std::make_unique<SegmentWriter>(format_.of_lead_ins());
+    if (start.padding == StretchPadding::kLeadIns) {
+        if (!stretches_->lead_ins) {
+            stretches_->lead_ins = std::make_unique<SegmentWriter>(format_.of_lead_ins());
         }
         for (std::size_t frame = 0; frame < format_.lead_ins; ++frame) {
-            runs_->lead_ins->append(start.lead_ins + frame * format_.frame_bytes(), encoder);
+            stretches_->lead_ins->append(start.lead_ins + frame * format_.frame_bytes(), encoder);
         }
-        number = runs_->lead_ins->num_frames() / format_.lead_ins;
+        number = stretches_->lead_ins->num_frames() / format_.lead_ins;
     }
-    runs_->table.push_back(Runs::Entry{num_frames_, number});
+    stretches_->table.push_back(Stretches::Entry{num_frames_, number});
 }
 
 void SegmentWriter::append(const std::uint8_t* frame, FrameEncoder& encoder) {
@@ -234,8 +234,8 @@ void SegmentWriter::finish(SharedOperations& shared_operations) {
     if (exact_) {
         exact_->frames.finish(shared_operations);
     }
-    if (runs_ && runs_->lead_ins) {
-        runs_->lead_ins->finish(shared_operations);
+    if (stretches_ && stretches_->lead_ins) {
+        stretches_->lead_ins->finish(shared_operations);
     }
 }
 
@@ -243,7 +243,7 @@ void SegmentWriter::clear() {
     num_frames_ = 0;
     raw_segment_ = nullptr;
     exact_.reset();
-    runs_.reset();
+    stretches_.reset();
     if (patches_) {
         patches_->clear();
     }
@@ -256,16 +256,16 @@ std::size_t SegmentWriter::pixel_segment_bytes() const {
 SegmentCounts SegmentWriter::counts() const {
     SegmentCounts counts;
     counts.num_exact = static_cast<std::uint32_t>(num_exact());
-    counts.num_whole = runs_ && runs_->lead_ins ? runs_->lead_ins->num_frames() / format_.lead_ins : 0;
+    counts.num_whole = stretches_ && stretches_->lead_ins ? stretches_->lead_ins->num_frames() / format_.lead_ins : 0;
     return counts;
 }
 
 std::size_t SegmentWriter::packed_bytes() const {
-    if (!runs_) {
+    if (!stretches_) {
         return frame_segment_bytes();
     }
-    return kRunsHeaderBytes + frame_segment_bytes() + runs_->table.size() * kRunBytes +
-           (runs_->lead_ins ? runs_->lead_ins->packed_bytes() : 0);
+    return kStretchesHeaderBytes + frame_segment_bytes() + stretches_->table.size() * kStretchBytes +
+           (stretches_->lead_ins ? stretches_->lead_ins->packed_bytes() : 0);
 }
 
 std::size_t SegmentWriter::frame_segment_bytes() const {
@@ -277,21 +277,21 @@ std::size_t SegmentWriter::frame_segment_bytes() const {
 }
 
 void SegmentWriter::write_to(std::uint8_t* target, DecodingScratch& scratch) const {
-    if (!runs_) {
+    if (!stretches_) {
         write_frames(target, scratch);
         return;
     }
-    write_frames(target + kRunsHeaderBytes, scratch);
-    std::uint8_t* entry = target + kRunsHeaderBytes + frame_segment_bytes();
-    for (const Runs::Entry& run : runs_->table) {
-        store_u32(entry, run.place);
-        store_u32(entry + 4, run.lead_ins);
-        entry += kRunBytes;
+    write_frames(target + kStretchesHeaderBytes, scratch);
+    std::uint8_t* entry = target + kStretchesHeaderBytes + frame_segment_bytes();
+    for (const Stretches::Entry& stretch : stretches_->table) {
+        store_u32(entry, stretch.place);
+        store_u32(entry + 4, stretch.lead_ins);
+        entry += kStretchBytes;
     }
-    if (runs_->lead_ins) {
-        runs_->lead_ins->write_to(entry, scratch);
+    if (stretches_->lead_ins) {
+        stretches_->lead_ins->write_to(entry, scratch);
     }
-    write_runs_header(target, packed_bytes(), frame_segment_bytes(), runs_->table.size());
+    write_stretches_header(target, packed_bytes(), frame_segment_bytes(), stretches_->table.size());
 }
 
 void SegmentWriter::write_frames(std::uint8_t* target, DecodingScratch& scratch) const {
@@ -346,9 +346,9 @@ void SegmentWriter::unpack(std::size_t first, std::size_t count, DecodingScratch
         [&](std::size_t begin, std::size_t taken, std::uint8_t* target) {
             unpack_pixels(begin, taken, scratch, target);
         },
-        [&](std::size_t ordinal, std::size_t run, std::uint8_t* target) {
+        [&](std::size_t ordinal, std::size_t span, std::uint8_t* target) {
             const PatchesWriter& frames = exact_->frames;
-            unpack_patches(frames.header(), frames.view(), ordinal, run, scratch_of_floats(scratch), target);
+            unpack_patches(frames.header(), frames.view(), ordinal, span, scratch_of_floats(scratch), target);
         });
 }
 
@@ -371,22 +371,22 @@ void unpack_lead_ins(const FrameFormat& format, std::size_t number, std::size_t 
 
 bool SegmentWriter::unpack_padding(std::size_t place, std::size_t count, DecodingScratch& scratch,
                                    std::uint8_t* out) const {
-    if (!runs_) {
+    if (!stretches_) {
         return false;
     }
-    const auto& table = runs_->table;
-    const auto run =
+    const auto& table = stretches_->table;
+    const auto stretch =
         std::lower_bound(table.begin(), table.end(), place,
-                         [](const Runs::Entry& entry, std::size_t wanted) { return entry.place < wanted; });
-    if (run == table.end() || run->place != place) {
+                         [](const Stretches::Entry& entry, std::size_t wanted) { return entry.place < wanted; });
+    if (stretch == table.end() || stretch->place != place) {
         return false;
     }
-    if (run->lead_ins == 0) {
+    if (stretch->lead_ins == 0) {
         std::memset(out, 0, count * format_.frame_bytes());
     } else {
-        unpack_lead_ins(format_, run->lead_ins, count, out,
+        unpack_lead_ins(format_, stretch->lead_ins, count, out,
                         [&](std::size_t first, std::size_t taken, std::uint8_t* target) {
-                            runs_->lead_ins->unpack(first, taken, scratch, target);
+                            stretches_->lead_ins->unpack(first, taken, scratch, target);
                         });
     }
     return true;
@@ -397,9 +397,9 @@ std::size_t SegmentWriter::nbytes() const {
     if (exact_) {
         total += exact_->places.capacity() * sizeof(std::uint32_t) + exact_->frames.nbytes();
     }
-    if (runs_) {
-        total += sizeof(Runs) + runs_->table.capacity() * sizeof(Runs::Entry) +
-                 (runs_->lead_ins ? sizeof(SegmentWriter) + runs_->lead_ins->nbytes() : 0);
+    if (stretches_) {
+        total += sizeof(Stretches) + stretches_->table.capacity() * sizeof(Stretches::Entry) +
+                 (stretches_->lead_ins ? sizeof(SegmentWriter) + stretches_->lead_ins->nbytes() : 0);
     }
     return total;
 }
@@ -417,9 +417,9 @@ template <typename ReadHeader>
 SegmentView viewed(const FrameFormat& format, ByteSpan segment, const ReadHeader& read) {
     SegmentView view;
     view.segment = segment;
-    if (format.lead_ins > 0 && has_runs(segment)) {
-        view.runs = run_table(segment);
-        view.segment = view.runs.frames;
+    if (format.lead_ins > 0 && has_stretches(segment)) {
+        view.stretches = stretch_table(segment);
+        view.segment = view.stretches.frames;
     }
     if (format.is_scaled()) {
         view.scaled = scaled_parts(view.segment);
@@ -438,26 +438,30 @@ SegmentView viewed(const FrameFormat& format, ByteSpan segment, const ReadHeader
     return view;
 }
 
-void check_runs(const FrameFormat& format, const SegmentView& view) {
-    const RunTable& runs = view.runs;
+void check_stretches(const FrameFormat& format, const SegmentView& view) {
+    const StretchTable& stretches = view.stretches;
     std::size_t num_given = 0;
-    for (std::size_t run = 0; run < runs.num_runs; ++run) {
-        const std::size_t next = run + 1 < runs.num_runs ? runs.place(run + 1) : view.header.num_frames;
-        if (runs.place(run) >= next) {
-            throw DamagedSegment("segment has a run at place " + std::to_string(runs.place(run)) +
+    for (std::size_t stretch = 0; stretch < stretches.num_stretches; ++stretch) {
+        const std::size_t next =
+            stretch + 1 < stretches.num_stretches ? stretches.place(stretch + 1) : view.header.num_frames;
+        if (stretches.place(stretch) >= next) {
+            throw DamagedSegment("segment has a stretch at place " + std::to_string(stretches.place(stretch)) +
                                  ": places must be ascending and below " + std::to_string(view.header.num_frames));
         }
-        if (runs.lead_ins_of(run) != 0 && runs.lead_ins_of(run) != ++num_given) {
-            throw DamagedSegment("segment has a run with the lead-ins " + std::to_string(runs.lead_ins_of(run)) +
-                                 ": expected " + std::to_string(num_given));
+        if (stretches.lead_ins_of(stretch) != 0 && stretches.lead_ins_of(stretch) != ++num_given) {
+            throw DamagedSegment("segment has a stretch with the lead-ins " +
+                                 std::to_string(stretches.lead_ins_of(stretch)) + ": expected " +
+                                 std::to_string(num_given));
         }
     }
-    const std::size_t num_frames = num_given == 0 && runs.lead_ins.size == 0
-                                       ? 0
-                                       : view_verified_segment(format.of_lead_ins(), runs.lead_ins).header.num_frames;
+    const std::size_t num_frames =
+        num_given == 0 && stretches.lead_ins.size == 0
+            ? 0
+            : view_verified_segment(format.of_lead_ins(), stretches.lead_ins).header.num_frames;
     if (num_frames != num_given * format.lead_ins) {
         throw DamagedSegment("segment has " + std::to_string(num_frames) + " lead-ins: expected " +
-                             std::to_string(format.lead_ins) + " for each of " + std::to_string(num_given) + " runs");
+                             std::to_string(format.lead_ins) + " for each of " + std::to_string(num_given) +
+                             " stretches");
     }
 }
 
@@ -467,9 +471,9 @@ SegmentView view_segment(const FrameFormat& format, ByteSpan segment) { return v
 
 SegmentView view_verified_segment(const FrameFormat& format, ByteSpan segment) {
     ByteSpan frames = segment;
-    if (format.lead_ins > 0 && has_runs(segment)) {
+    if (format.lead_ins > 0 && has_stretches(segment)) {
         verify_checksum(segment);
-        frames = run_table(segment).frames;
+        frames = stretch_table(segment).frames;
     }
     if (format.is_scaled()) {
         verify_checksum(frames);
@@ -483,7 +487,7 @@ SegmentView view_verified_segment(const FrameFormat& format, ByteSpan segment) {
                                  ": places must be ascending and below " + std::to_string(view.header.num_frames));
         }
     }
-    check_runs(format, view);
+    check_stretches(format, view);
     return view;
 }
 
@@ -499,8 +503,8 @@ void unpack_frames(const FrameFormat& format, const SegmentView& view, std::size
         [&](std::size_t begin, std::size_t taken, std::uint8_t* target) {
             unpack_frames(view.header, view.segment, begin, taken, scratch, target);
         },
-        [&](std::size_t ordinal, std::size_t run, std::uint8_t* target) {
-            unpack_frames(view.exact_header, view.scaled.exact, ordinal, run, scratch_of_floats(scratch), target);
+        [&](std::size_t ordinal, std::size_t span, std::uint8_t* target) {
+            unpack_frames(view.exact_header, view.scaled.exact, ordinal, span, scratch_of_floats(scratch), target);
         });
 }
 
@@ -511,20 +515,20 @@ void unpack_frames(const SegmentHeader& header, ByteSpan padded_segment, std::si
 
 bool unpack_padding(const FrameFormat& format, const SegmentView& view, std::size_t place, std::size_t count,
                     DecodingScratch& scratch, std::uint8_t* out) {
-    const std::size_t run = view.runs.find(place);
-    if (run == view.runs.num_runs) {
+    const std::size_t stretch = view.stretches.find(place);
+    if (stretch == view.stretches.num_stretches) {
         return false;
     }
-    const std::size_t number = view.runs.lead_ins_of(run);
+    const std::size_t number = view.stretches.lead_ins_of(stretch);
     if (number == 0) {
         std::memset(out, 0, count * format.frame_bytes());
         return true;
     }
     const FrameFormat lead_in_format = format.of_lead_ins();
-    const SegmentView lead_ins = view_segment(lead_in_format, view.runs.lead_ins);
+    const SegmentView lead_ins = view_segment(lead_in_format, view.stretches.lead_ins);
     if (std::uint64_t{number} * format.lead_ins > lead_ins.header.num_frames) {
-        throw DamagedSegment("segment has " + std::to_string(lead_ins.header.num_frames) + " lead-ins: run " +
-                             std::to_string(run) + " needs more");
+        throw DamagedSegment("segment has " + std::to_string(lead_ins.header.num_frames) + " lead-ins: stretch " +
+                             std::to_string(stretch) + " needs more");
     }
     unpack_lead_ins(format, number, count, out, [&](std::size_t first, std::size_t taken, std::uint8_t* target) {
         unpack_frames(lead_in_format, lead_ins, first, taken, scratch, target);
@@ -535,11 +539,11 @@ bool unpack_padding(const FrameFormat& format, const SegmentView& view, std::siz
 SegmentCounts counts_of(const FrameFormat& format, ByteSpan segment) {
     SegmentCounts counts;
     if (format.is_scaled()) {
-        const std::size_t num_exact = num_exact_of(format.lead_ins > 0 ? without_runs(segment) : segment);
+        const std::size_t num_exact = num_exact_of(format.lead_ins > 0 ? without_stretches(segment) : segment);
         counts.num_exact = static_cast<std::uint32_t>(num_exact);
     }
-    if (format.lead_ins > 0 && has_runs(segment)) {
-        counts.num_whole = static_cast<std::uint32_t>(run_table(segment).num_with_lead_ins());
+    if (format.lead_ins > 0 && has_stretches(segment)) {
+        counts.num_whole = static_cast<std::uint32_t>(stretch_table(segment).num_with_lead_ins());
     }
     return counts;
 }
@@ -560,13 +564,13 @@ std::vector<std::uint8_t> pack_segment(const FrameGeometry& geometry, const std:
 }
 
 std::vector<std::uint8_t> packed_segment(const FrameFormat& format, ByteSpan raw_segment) {
-    if (format.lead_ins > 0 && has_runs(raw_segment)) {
-        const RunTable runs = run_table(raw_segment);
-        std::vector<std::uint8_t> segment = packed_segment(format, runs.frames);
+    if (format.lead_ins > 0 && has_stretches(raw_segment)) {
+        const StretchTable stretches = stretch_table(raw_segment);
+        std::vector<std::uint8_t> segment = packed_segment(format, stretches.frames);
         const std::size_t frame_segment_bytes = segment.size();
-        segment.insert(segment.begin(), kRunsHeaderBytes, std::uint8_t{0});
-        segment.insert(segment.end(), runs.entries, raw_segment.bytes + raw_segment.size);
-        write_runs_header(segment.data(), segment.size(), frame_segment_bytes, runs.num_runs);
+        segment.insert(segment.begin(), kStretchesHeaderBytes, std::uint8_t{0});
+        segment.insert(segment.end(), stretches.entries, raw_segment.bytes + raw_segment.size);
+        write_stretches_header(segment.data(), segment.size(), frame_segment_bytes, stretches.num_stretches);
         return segment;
     }
     const SegmentView view = view_segment(format, raw_segment);

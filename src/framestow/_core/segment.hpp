@@ -1,5 +1,5 @@
 // A segment: consecutive frames of one environment as self-contained bytes, in RAM and on disk, and the paddings of the
-// runs that begin in it, if they bring their own (segment_runs.hpp).
+// stretches that begin in it, if they bring their own (segment_stretches.hpp).
 //
 // `SegmentWriter` takes frames as they are appended. It packs them as patches, and writes raw frames instead if patches
 // would save less than a quarter; or it writes raw frames at once, in place. Writers and scratch are not thread-safe;
@@ -15,7 +15,7 @@
 
 #include "packings/patches.hpp"
 #include "scaled_frames.hpp"
-#include "segment_runs.hpp"
+#include "segment_stretches.hpp"
 
 namespace framestow {
 
@@ -26,7 +26,7 @@ std::uint32_t default_group_frames(const FrameGeometry& geometry);
 
 // Throws std::invalid_argument if a segment may not have that many frames.
 void check_segment_frames(const FrameGeometry& geometry, std::uint64_t num_frames);
-void check_segment_frames(const FrameFormat& format, std::uint64_t num_frames);  // also if each begins a run
+void check_segment_frames(const FrameFormat& format, std::uint64_t num_frames);  // also if each begins a stretch
 
 // The scratch of appending, shared by all writers of a store.
 class FrameEncoder {
@@ -55,9 +55,9 @@ public:
     // Writes the raw frames into that segment, which has raw_segment_bytes(). Raw writers need it before any frame.
     void begin_raw(std::uint8_t* segment) { raw_segment_ = segment; }
 
-    // Says that the next frame begins a run whose padding is stored, by a copy of its lead-ins. Does nothing if the
+    // Says that the next frame begins a stretch whose padding is stored, by a copy of its lead-ins. Does nothing if the
     // format has none.
-    void begin_run(const RunStart& start, FrameEncoder& encoder);
+    void begin_stretch(const StretchStart& start, FrameEncoder& encoder);
 
     // Appends a frame of format.frame_bytes().
     void append(const std::uint8_t* frame, FrameEncoder& encoder);
@@ -65,7 +65,7 @@ public:
     void clear();
     std::uint32_t num_frames() const { return num_frames_; }
     std::size_t num_exact() const { return exact_ ? exact_->places.size() : 0; }
-    bool has_runs() const { return runs_ != nullptr; }
+    bool has_stretches() const { return stretches_ != nullptr; }
     SegmentCounts counts() const;
 
     // Returns the number of bytes that write_to() writes.
@@ -89,7 +89,7 @@ private:
         PatchesWriter frames;
     };
 
-    struct Runs {
+    struct Stretches {
         struct Entry {
             std::uint32_t place;
             std::uint32_t lead_ins;  // which, from 1 on; 0: zeros
@@ -111,7 +111,7 @@ private:
     std::optional<PatchesWriter> patches_;  // none if raw
     std::uint8_t* raw_segment_ = nullptr;   // belongs to the caller
     std::unique_ptr<ExactFrames> exact_;    // of scaled floats, from the first one on
-    std::unique_ptr<Runs> runs_;            // from the first one with a stored padding on
+    std::unique_ptr<Stretches> stretches_;  // from the first one with a stored padding on
 };
 
 // Returns the bytes of a raw segment without exact frames.
@@ -123,7 +123,7 @@ struct SegmentView {
     ByteSpan segment;              // likewise
     ScaledParts scaled{};          // of scaled floats
     SegmentHeader exact_header{};  // of the exact frames, if there are any
-    RunTable runs{};               // empty without runs whose padding is stored
+    StretchTable stretches{};      // empty without stretches whose padding is stored
 };
 
 // Parses a segment; throws DamagedSegment if it does not fit the format.
@@ -138,8 +138,8 @@ void unpack_frames(const FrameFormat& format, const SegmentView& view, std::size
 void unpack_frames(const SegmentHeader& header, ByteSpan padded_segment, std::size_t first, std::size_t count,
                    DecodingScratch& scratch, std::uint8_t* out);
 
-// Returns false, and writes nothing, unless a run with a stored padding begins at `place`. Otherwise unpacks the last
-// `count` frames before it: zeros, or its lead-ins, of which the oldest is repeated if there are fewer.
+// Returns false, and writes nothing, unless a stretch with a stored padding begins at `place`. Otherwise unpacks the
+// last `count` frames before it: zeros, or its lead-ins, of which the oldest is repeated if there are fewer.
 bool unpack_padding(const FrameFormat& format, const SegmentView& view, std::size_t place, std::size_t count,
                     DecodingScratch& scratch, std::uint8_t* out);
 

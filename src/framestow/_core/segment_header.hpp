@@ -61,7 +61,7 @@ struct SegmentHeader {
 // What a report says of a segment.
 struct SegmentCounts {
     std::uint32_t num_exact = 0;  // exact frames among scaled floats, without lead-ins
-    std::uint32_t num_whole = 0;  // observations stored whole: runs with lead-ins
+    std::uint32_t num_whole = 0;  // observations stored whole: stretches with lead-ins
 };
 
 SegmentHeader read_header(ByteSpan segment);

@@ -535,21 +535,21 @@ bool StepBlocks::find(std::size_t env_id, std::int64_t position, StepPlace& plac
     return true;
 }
 
-// Blocks of an environment are in the order of their segments, so a run only grows at its end.
-std::vector<StepRun> StepBlocks::readable_runs() {
-    std::vector<StepRun> runs;
-    std::vector<StepRun> growing(num_envs(), StepRun{});
-    const auto end = [&](StepRun& run) {
-        if (run.num_steps != 0) {
-            runs.push_back(run_of(run.env_id, run.position, run.num_steps));
+// Blocks of an environment are in the order of their segments, so a span only grows at its end.
+std::vector<StepSpan> StepBlocks::readable_spans() {
+    std::vector<StepSpan> spans;
+    std::vector<StepSpan> growing(num_envs(), StepSpan{});
+    const auto end = [&](StepSpan& span) {
+        if (span.num_steps != 0) {
+            spans.push_back(step_span(span.env_id, span.position, span.num_steps));
         }
-        run.num_steps = 0;
+        span.num_steps = 0;
     };
     for (const StepBlock* block : blocks()) {
-        StepRun& run = growing[block->env_id];
+        StepSpan& span = growing[block->env_id];
         const std::int64_t first = block->segment * rules_.segment_frames;
-        if (run.position + run.num_steps != first) {
-            end(run);
+        if (span.position + span.num_steps != first) {
+            end(span);
         }
         const std::uint64_t* words = words_of(block->order);
         for (std::size_t place = 0; place < segment_frames_;) {
@@ -558,18 +558,18 @@ std::vector<StepRun> StepBlocks::readable_runs() {
             const std::size_t count = is_full ? kBitsPerWord : 1;  // most words are full
             const std::int64_t index = index_of(*block, place);
             if (!is_full && !has_bit(words, place) && !is_pending(index)) {
-                end(run);
+                end(span);
             } else {
-                if (run.num_steps == 0) {
-                    run = StepRun{block->env_id, position_of(*block, place), 0, 0, false, false};
+                if (span.num_steps == 0) {
+                    span = StepSpan{block->env_id, position_of(*block, place), 0, 0, false, false};
                 }
-                run.num_steps += static_cast<std::int64_t>(count);
+                span.num_steps += static_cast<std::int64_t>(count);
             }
             place += count;
         }
     }
     std::for_each(growing.begin(), growing.end(), end);
-    return runs;
+    return spans;
 }
 
 std::vector<std::vector<std::int64_t>> StepBlocks::find_starts() const {

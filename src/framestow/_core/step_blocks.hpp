@@ -70,7 +70,7 @@ public:
     std::size_t lose_indices(const std::vector<std::int64_t>& indices) override;  // ignores those that are not stored
     void restore_pending() override;
     std::vector<std::vector<std::int64_t>> find_starts() const override;
-    std::vector<StepRun> readable_runs() override;
+    std::vector<StepSpan> readable_spans() override;
     bool locate(std::int64_t index, StepPlace& place) const override;
     bool find(std::size_t env_id, std::int64_t position, StepPlace& place) const override;
     bool move(StepPlace& place, std::int64_t position) const override { return find(place.env_id, position, place); }

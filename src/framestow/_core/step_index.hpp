@@ -306,24 +306,24 @@ struct StepStart {
     bool is_readable;       // none of its frames is lost
 };
 
-// The write position of each environment: its newest frame, the starts of its newest episode and of its newest run, and
-// whether that episode is open.
+// The write position of each environment: its newest frame, the starts of its newest episode and of its newest stretch,
+// and whether that episode is open.
 //
-// A run is a sequence of frames in which every observation is the last `stack` ones. It begins where an episode does,
-// or with the next observation of a step that has kBorder.
+// A stretch is a sequence of frames in which every observation is the last `stack` ones. It begins where an episode
+// does, or with the next observation of a step that has kBorder.
 class EnvCursors {
 public:
     struct Envs {  // one entry per environment in each array
         explicit Envs(std::size_t num_envs)
             : newest_positions(num_envs, -1),
               episode_starts(num_envs),
-              run_starts(num_envs),
+              stretch_starts(num_envs),
               unreadable_before(num_envs),
               is_open(num_envs) {}
 
         std::vector<std::int64_t> newest_positions;   // of its newest frame; -1 before the first
         std::vector<std::int64_t> episode_starts;     // of the first frame of its newest episode
-        std::vector<std::int64_t> run_starts;         // of the first frame of its newest run; not before its episode's
+        std::vector<std::int64_t> stretch_starts;     // of the first frame of its newest stretch, in that episode
         std::vector<std::int64_t> unreadable_before;  // frames below may be lost: later steps that use them are
                                                       // unsampleable
         std::vector<std::uint8_t> is_open;            // 1 if that episode is open
@@ -340,7 +340,7 @@ public:
 
     // Starts an episode on an environment; an open episode ends there.
     void begin(std::size_t env_id) {
-        envs_.episode_starts[env_id] = envs_.run_starts[env_id] = ++envs_.newest_positions[env_id];
+        envs_.episode_starts[env_id] = envs_.stretch_starts[env_id] = ++envs_.newest_positions[env_id];
         envs_.is_open[env_id] = 1;
     }
 
@@ -354,10 +354,10 @@ public:
     // Advances to the frame that a step with these flags led to.
     StepStart advance(std::size_t env_id, std::uint8_t flags) {
         const std::int64_t position = envs_.newest_positions[env_id]++;
-        const std::int64_t age = position - envs_.run_starts[env_id];
+        const std::int64_t age = position - envs_.stretch_starts[env_id];
         const std::int64_t history = age < stack_ - 1 ? age : stack_ - 1;
         if ((flags & kBorder) != 0) {
-            envs_.run_starts[env_id] = position + 1;
+            envs_.stretch_starts[env_id] = position + 1;
         }
         envs_.is_open[env_id] = ends_episode(flags) ? 0 : 1;
         return StepStart{position, history, position == envs_.episode_starts[env_id] ? kBeginsEpisode : kNoFlags,

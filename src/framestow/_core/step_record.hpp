@@ -22,7 +22,7 @@ constexpr std::uint8_t kTerminated = 1;  // bits of a step; Python gets them fro
 constexpr std::uint8_t kTruncated = 2;
 constexpr std::uint8_t kTaken = 4;          // StepBlocks: the slot has a step; an episode's last frame starts none
 constexpr std::uint8_t kBeginsEpisode = 8;  // its observation is the first of its episode
-constexpr std::uint8_t kBorder = 16;        // its next observation begins a run: it is not its observation shifted
+constexpr std::uint8_t kBorder = 16;        // its next observation begins a stretch: it is not its observation shifted
 
 // A frame of a packed segment has kBeginsEpisode alone if it begins one, and otherwise the end and kBorder of the step
 // that led to it.

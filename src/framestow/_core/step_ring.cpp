@@ -436,19 +436,19 @@ bool StepRing::find(std::size_t env_id, std::int64_t position, StepPlace& place)
     return locate(first_from(env_id, position), place) && place.position == position;
 }
 
-std::vector<StepRun> StepRing::readable_runs() {
+std::vector<StepSpan> StepRing::readable_spans() {
     if (unsampleable_.size() != pending_.indices().size()) {
-        return runs_between_lost_steps();
+        return spans_between_lost_steps();
     }
     if (has_evicted_lost_) {
         find_first_steps();
         has_evicted_lost_ = false;
     }
-    std::vector<StepRun> runs;
+    std::vector<StepSpan> spans;
     for (std::size_t env_id = 0; env_id < num_envs(); ++env_id) {
-        add_runs_of(env_id, runs);
+        add_spans_of(env_id, spans);
     }
-    return runs;
+    return spans;
 }
 
 void StepRing::restore_starts(std::vector<std::vector<std::int64_t>> starts) {
@@ -494,12 +494,12 @@ bool StepRing::is_at(std::int64_t index, std::size_t env_id, std::int64_t positi
            records_.position_of(slot(index), env_id) == position;
 }
 
-// Adds the runs of an environment that lost no step.
-void StepRing::add_runs_of(std::size_t env_id, std::vector<StepRun>& runs) const {
+// Adds the spans of an environment that lost no step.
+void StepRing::add_spans_of(std::size_t env_id, std::vector<StepSpan>& spans) const {
     std::int64_t first = first_steps_[env_id];
     const auto add_until = [&](std::int64_t last_frame) {
         if (first < last_frame) {
-            runs.push_back(run_of(env_id, first, last_frame - first));
+            spans.push_back(step_span(env_id, first, last_frame - first));
         }
     };
     for (const std::int64_t* start = starts_.begin(env_id); start != starts_.end(env_id); ++start) {
@@ -511,12 +511,12 @@ void StepRing::add_runs_of(std::size_t env_id, std::vector<StepRun>& runs) const
     add_until(cursors_.newest_position(env_id));
 }
 
-std::vector<StepRun> StepRing::runs_between_lost_steps() const {
-    std::vector<StepRun> runs;
-    std::vector<StepRun> growing(num_envs(), StepRun{});
-    const auto end = [&](const StepRun& run) {
-        if (run.num_steps != 0) {
-            runs.push_back(run_of(run.env_id, run.position, run.num_steps));
+std::vector<StepSpan> StepRing::spans_between_lost_steps() const {
+    std::vector<StepSpan> spans;
+    std::vector<StepSpan> growing(num_envs(), StepSpan{});
+    const auto end = [&](const StepSpan& span) {
+        if (span.num_steps != 0) {
+            spans.push_back(step_span(span.env_id, span.position, span.num_steps));
         }
     };
     for (std::int64_t index = oldest_; index < next_index_; ++index) {
@@ -525,15 +525,15 @@ std::vector<StepRun> StepRing::runs_between_lost_steps() const {
         }
         const std::size_t env_id = records_.env_of(slot(index));
         const std::int64_t position = records_.position_of(slot(index), env_id);
-        StepRun& run = growing[env_id];
-        if (run.num_steps == 0 || run.position + run.num_steps != position) {
-            end(run);
-            run = StepRun{env_id, position, 0, 0, false, false};
+        StepSpan& span = growing[env_id];
+        if (span.num_steps == 0 || span.position + span.num_steps != position) {
+            end(span);
+            span = StepSpan{env_id, position, 0, 0, false, false};
         }
-        ++run.num_steps;
+        ++span.num_steps;
     }
     std::for_each(growing.begin(), growing.end(), end);
-    return runs;
+    return spans;
 }
 
 }  // namespace framestow

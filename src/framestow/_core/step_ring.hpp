@@ -54,7 +54,7 @@ public:
     void restore_pending() override;
     void restore_starts(std::vector<std::vector<std::int64_t>> starts) override;
     std::vector<std::vector<std::int64_t>> find_starts() const override;
-    std::vector<StepRun> readable_runs() override;
+    std::vector<StepSpan> readable_spans() override;
     bool locate(std::int64_t index, StepPlace& place) const override;
     bool find(std::size_t env_id, std::int64_t position, StepPlace& place) const override;
     bool move(StepPlace& place, std::int64_t position) const override;
@@ -75,8 +75,8 @@ private:
     void make_settled_sampleable();
     bool is_at(std::int64_t index, std::size_t env_id, std::int64_t position) const;
     void find_first_steps();
-    void add_runs_of(std::size_t env_id, std::vector<StepRun>& runs) const;
-    std::vector<StepRun> runs_between_lost_steps() const;
+    void add_spans_of(std::size_t env_id, std::vector<StepSpan>& spans) const;
+    std::vector<StepSpan> spans_between_lost_steps() const;
     std::int64_t needed_from(std::int64_t index, std::size_t& env_id) const;
     void evict_before(std::int64_t until, std::vector<Eviction>& evictions);
     StepReturn return_of(std::int64_t index) const;

@@ -90,13 +90,13 @@ void StepStore::returns_to_go(const std::int64_t* indices, std::size_t count, do
     }
 }
 
-StepRun StepStore::run_of(std::size_t env_id, std::int64_t position, std::int64_t num_steps) const {
+StepSpan StepStore::step_span(std::size_t env_id, std::int64_t position, std::int64_t num_steps) const {
     const bool is_newest = position + num_steps == cursors_.newest_position(env_id);
     const bool is_open = is_newest && cursors_.is_open(env_id);
     const bool has_end = is_newest ? !is_open : starts_.is_start(env_id, position + num_steps + 1);
     const std::int64_t episode = starts_.start_of(env_id, position);
-    return StepRun{env_id, position, num_steps, std::max<std::int64_t>(episode, 0), has_end && episode == position,
-                   is_open};
+    return StepSpan{env_id, position, num_steps, std::max<std::int64_t>(episode, 0), has_end && episode == position,
+                    is_open};
 }
 
 // Returns whether the step at `place` is the last one of its episode so far, ended or open.

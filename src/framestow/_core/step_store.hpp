@@ -33,8 +33,8 @@ struct StepPlace {
     std::int64_t gap;  // StepRing: index distance of this environment's last two steps
 };
 
-// A longest run of consecutive readable steps of one episode.
-struct StepRun {
+// A longest span of consecutive readable steps of one episode.
+struct StepSpan {
     std::size_t env_id;
     std::int64_t position;  // of its first step
     std::int64_t num_steps;
@@ -119,9 +119,9 @@ public:
     // Returns the starts that the flags of readable steps tell.
     virtual std::vector<std::vector<std::int64_t>> find_starts() const = 0;
 
-    // The longest runs of consecutive readable steps of one episode. Takes O(episodes), or O(steps) with lost steps or
+    // The longest spans of consecutive readable steps of one episode. Takes O(episodes), or O(steps) with lost steps or
     // in blocks.
-    virtual std::vector<StepRun> readable_runs() = 0;
+    virtual std::vector<StepSpan> readable_spans() = 0;
 
     // Finds a step; false if it is not readable.
     virtual bool locate(std::int64_t index, StepPlace& place) const = 0;
@@ -147,8 +147,8 @@ public:
     void returns_to_go(const std::int64_t* indices, std::size_t count, double discount, double* returns) const;
 
 protected:
-    // Returns a run with the fields that follow from episode starts and environment cursors.
-    StepRun run_of(std::size_t env_id, std::int64_t position, std::int64_t num_steps) const;
+    // Returns a span with the fields that follow from episode starts and environment cursors.
+    StepSpan step_span(std::size_t env_id, std::int64_t position, std::int64_t num_steps) const;
 
     StepRules rules_;
     EnvCursors cursors_;  // where each environment appends

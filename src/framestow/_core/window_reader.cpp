@@ -93,7 +93,7 @@ void unpack_part(const Snapshot& snapshot, const SegmentPlace& looked_up, std::s
         });
 }
 
-// Unpacks the frames before a window whose first frame begins a run with a stored padding; otherwise returns false.
+// Unpacks the frames before a window whose first frame begins a stretch with a stored padding; otherwise returns false.
 bool unpack_padding_of(const Snapshot& snapshot, const SegmentPlace& looked_up, std::size_t env_id, std::int64_t first,
                        std::size_t num_padded, DecodingScratch& scratch, std::uint8_t* out) {
     FrameStore& store = snapshot.store();
@@ -172,7 +172,7 @@ void prefetch_ahead(const Batch& batch, std::size_t window, std::size_t end, Pre
     const auto first_frame = [&](std::size_t ahead) {
         return static_cast<std::size_t>(first_position(batch.requests, ahead) % segment_frames);
     };
-    // A segment with runs has its frames 16 bytes later: of no account before its header is in the cache.
+    // A segment with stretches has its frames 16 bytes later: of no account before its header is in the cache.
     const auto pixels_of = [&](ByteSpan segment) {
         const std::size_t before = store.format().is_scaled() ? std::min(segment.size, kScaledHeaderBytes) : 0;
         return ByteSpan{segment.bytes + before, segment.size - before};
@@ -190,7 +190,7 @@ void prefetch_ahead(const Batch& batch, std::size_t window, std::size_t end, Pre
                            first_frame(window + 3));
     }
     if (window + 1 < end) {
-        prefetch_frames(pixels_of(without_runs(bytes_in_ram(batch.segments[window + 1]))), first_frame(window + 1),
+        prefetch_frames(pixels_of(without_stretches(bytes_in_ram(batch.segments[window + 1]))), first_frame(window + 1),
                         static_cast<std::size_t>(batch.requests.counts[window + 1]), queue);
     }
 }

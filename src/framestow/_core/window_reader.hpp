@@ -1,8 +1,8 @@
 // Reads the windows of a batch into one output array.
 //
 // Window i holds the frames of env_ids[i] from position last[i] - counts[i] + 1 to last[i], in the last counts[i] of
-// the `length` places of out[i]. The places before them have the padding of the run that begins with the window's first
-// frame, if the store has it, otherwise that of pad_stack.
+// the `length` places of out[i]. The places before them have the padding of the stretch that begins with the window's
+// first frame, if the store has it, otherwise that of pad_stack.
 //
 // Errors: every argument is checked before `out` (num_windows * length * frame_bytes) is written. std::out_of_range
 // names the window; std::invalid_argument reports a stopped snapshot. DamagedSegment is possible only for restored or

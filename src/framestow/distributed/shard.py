@@ -68,7 +68,7 @@ class Chunk:
     env_id: int  # of the shard's memory
     writer: int  # time of the writer's creation, in ns
     first_frame: int  # number of the first frame, among those of this writer and environment, from 0
-    segments: tuple[bytes, ...]  # one for each array, with the paddings of the runs that begin in it
+    segments: tuple[bytes, ...]  # one for each array, with the paddings of the stretches that begin in it
     steps: SegmentSteps
     priorities: npt.NDArray[np.float32] | None = None  # of each step, NaN where unknown; None: all unknown
     context: Context | None = None  # only when it is sent again
@@ -392,7 +392,7 @@ def _append_frames(inner: InnerMemory, chunk: Chunk) -> None:
 def _unpack_chunk(settings: MemorySettings, chunk: Chunk) -> Frames:
     """Return the frames of a chunk, ``(num_frames, depth, *frame)`` of each array.
 
-    Each has the older frames that it would have if an episode or a run began with it.
+    Each has the older frames that it would have if an episode or a stretch began with it.
 
     Raises:
         DamagedDataError: other bytes than a writer packed.

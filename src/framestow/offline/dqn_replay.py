@@ -167,17 +167,17 @@ class _SlotImporter:
         self._no, self._yes, self._first = np.array([False]), np.array([True]), np.zeros(1, np.int32)
 
     def start(self, at_reset: bool) -> None:
-        """Start a run of slots; unless it starts with a reset, skip slots up to the first terminal."""
+        """Start a span of slots; unless it starts with a reset, skip slots up to the first terminal."""
         self._is_lost, self._num_blanks_expected = not at_reset, self._padding
 
     def stop(self) -> None:
-        """End a run of slots; its last step has no next frame."""
+        """End a span of slots; its last step has no next frame."""
         if self._step is not None:
             count_left_out(self.transferred, NO_SUCCESSOR)
         self._step = None
 
     def feed(self, slots: Slots, checkpoint: Checkpoint) -> None:
-        """Import the next slots of the run."""
+        """Import the next slots of the span."""
         frames, actions = slots.frames, slots.actions.astype(np.int64)
         rewards, terminals = slots.rewards.astype(np.float32), slots.terminals.tolist()
         may_end_unmarked = checkpoint.may_end_unmarked
@@ -200,7 +200,7 @@ class _SlotImporter:
                 self._is_lost, self._num_blanks_expected = False, self._padding
 
     def _take_blank(self, slots: Slots, at: int) -> bool:
-        """Return whether the slot is blank; if not, the run is inside an episode with an unknown start."""
+        """Return whether the slot is blank; if not, the span is inside an episode with an unknown start."""
         self._is_lost = not _is_blank(slots, at)
         return not self._is_lost
 

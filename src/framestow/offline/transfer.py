@@ -43,8 +43,8 @@ def check_transfer(memory: Any, progress: Any) -> None:
 def begins_padded(memory: ReplayMemory, episode: StoredEpisode) -> bool:
     """Return whether the first observation of ``episode`` is made of its frames and padding alone.
 
-    It is not if older frames were given with the episode's first observation, or with that of a run that began shortly
-    before the stored part.
+    It is not if older frames were given with the episode's first observation, or with that of a stretch that began
+    shortly before the stored part.
     """
     settings = memory.inner.settings
     layout = settings.layout

@@ -1,6 +1,6 @@
 """Group the stored steps into episodes, for exports and reports.
 
-``iterate_episodes`` yields each episode with its steps and frames. ``EpisodeRuns`` only measures them: length, total
+``iterate_episodes`` yields each episode with its steps and frames. ``EpisodeSpans`` only measures them: length, total
 reward, and whether they are complete.
 """
 
@@ -21,10 +21,10 @@ from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.steps.step_store import Indices, steps_in_pieces
 from framestow.storage.frame_storage import FrameStorage
 
-STEPS_PER_PIECE = 1 << 18  # of EpisodeRuns, about 40 bytes each
+STEPS_PER_PIECE = 1 << 18  # of EpisodeSpans, about 40 bytes each
 FRAMES_AT_ONCE = 256  # unpacked by one call
 
-RUN = np.dtype(
+EPISODE_SPAN = np.dtype(
     [
         ("env_id", np.int32),
         ("first", np.int64),  # position where the first step starts
@@ -40,11 +40,11 @@ RUN = np.dtype(
 
 
 @dataclass(frozen=True)
-class EpisodeRuns:
-    """Runs of consecutive steps, each an episode or the stored part of one, sorted by environment and position.
+class EpisodeSpans:
+    """Spans of consecutive steps, each an episode or the stored part of one, sorted by environment and position.
 
     ================  ==================  ============================================================
-    run               ``is_whole``        how to recognize it
+    span               ``is_whole``        how to recognize it
     ================  ==================  ============================================================
     whole             yes                 its first step is stored, and its last step has a flag
     cut off           no                  its last step has no flag: a reset followed, or evicted steps
@@ -52,49 +52,49 @@ class EpisodeRuns:
     open              no                  its episode has not ended
     ================  ==================  ============================================================
 
-    ``runs`` is an array of ``RUN``.
+    ``spans`` is an array of ``EPISODE_SPAN``.
     """
 
-    runs: npt.NDArray[Any]
+    spans: npt.NDArray[Any]
 
     @classmethod
-    def of(cls, steps: StepStore) -> EpisodeRuns:
-        """Return the runs of all stored steps."""
-        pieces = [_runs_of_piece(steps, indices) for indices in steps_in_pieces(steps, STEPS_PER_PIECE)]
-        runs = np.concatenate([np.empty(0, RUN), *pieces])
-        runs = _join_runs(runs[np.lexsort((runs["first"], runs["env_id"]))])
-        env_ids = runs["env_id"]
-        is_newest = runs["first"] + runs["length"] == steps.newest_positions[env_ids]
-        runs["is_open"] = is_newest & steps.is_open[env_ids]
-        return cls(runs)
+    def of(cls, steps: StepStore) -> EpisodeSpans:
+        """Return the spans of all stored steps."""
+        pieces = [_spans_of_piece(steps, indices) for indices in steps_in_pieces(steps, STEPS_PER_PIECE)]
+        spans = np.concatenate([np.empty(0, EPISODE_SPAN), *pieces])
+        spans = _join_spans(spans[np.lexsort((spans["first"], spans["env_id"]))])
+        env_ids = spans["env_id"]
+        is_newest = spans["first"] + spans["length"] == steps.newest_positions[env_ids]
+        spans["is_open"] = is_newest & steps.is_open[env_ids]
+        return cls(spans)
 
     def __len__(self) -> int:
-        return len(self.runs)
+        return len(self.spans)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.runs)
+        return iter(self.spans)
 
     @property
     def is_whole(self) -> npt.NDArray[np.bool_]:
-        """Mask of the runs that are whole episodes."""
-        is_whole: npt.NDArray[np.bool_] = self.runs["has_beginning"] & (
-            self.runs["terminated"] | self.runs["truncated"]
+        """Mask of the spans that are whole episodes."""
+        is_whole: npt.NDArray[np.bool_] = self.spans["has_beginning"] & (
+            self.spans["terminated"] | self.spans["truncated"]
         )
         return is_whole
 
     @property
     def num_frames(self) -> npt.NDArray[np.int64]:
-        """Number of frames that the transitions of each run reference."""
-        num_frames: npt.NDArray[np.int64] = self.runs["length"] + 1 + self.runs["history"]
+        """Number of frames that the transitions of each span reference."""
+        num_frames: npt.NDArray[np.int64] = self.spans["length"] + 1 + self.spans["history"]
         return num_frames
 
-    def of_envs(self, env_ids: npt.ArrayLike) -> EpisodeRuns:
-        """Return the runs of ``env_ids`` only."""
-        return EpisodeRuns(self.runs[np.isin(self.runs["env_id"], env_ids)])
+    def of_envs(self, env_ids: npt.ArrayLike) -> EpisodeSpans:
+        """Return the spans of ``env_ids`` only."""
+        return EpisodeSpans(self.spans[np.isin(self.spans["env_id"], env_ids)])
 
 
-def _runs_of_piece(steps: StepStore, indices: Indices) -> npt.NDArray[Any]:
-    """Return the runs within the steps ``indices``."""
+def _spans_of_piece(steps: StepStore, indices: Indices) -> npt.NDArray[Any]:
+    """Return the spans within the steps ``indices``."""
     windows, fields = steps.resolve_steps(indices, with_extras=False)
     order = np.lexsort((windows.last_positions, windows.env_ids))
     env_ids = windows.env_ids[order]
@@ -102,32 +102,32 @@ def _runs_of_piece(steps: StepStore, indices: Indices) -> npt.NDArray[Any]:
     follows = (env_ids[1:] == env_ids[:-1]) & (positions[1:] == positions[:-1] + 1)
     firsts = np.flatnonzero(np.concatenate([[True], ~follows]))
     lasts = np.concatenate([firsts[1:], [len(env_ids)]]) - 1
-    runs = np.zeros(len(firsts), RUN)
-    runs["env_id"], runs["first"], runs["length"] = env_ids[firsts], positions[firsts], lasts - firsts + 1
-    runs["history"] = windows.counts[order][firsts] - 2  # without the newest frame and the next observation's frame
-    runs["total_reward"] = np.add.reduceat(fields.reward[order], firsts, dtype=np.float64)
-    runs["terminated"], runs["truncated"] = fields.terminated[order][lasts], fields.truncated[order][lasts]
-    runs["has_beginning"] = steps.flags_of(indices[order][firsts]) & BEGINS_EPISODE > 0
-    return runs
+    spans = np.zeros(len(firsts), EPISODE_SPAN)
+    spans["env_id"], spans["first"], spans["length"] = env_ids[firsts], positions[firsts], lasts - firsts + 1
+    spans["history"] = windows.counts[order][firsts] - 2  # without the newest frame and the next observation's frame
+    spans["total_reward"] = np.add.reduceat(fields.reward[order], firsts, dtype=np.float64)
+    spans["terminated"], spans["truncated"] = fields.terminated[order][lasts], fields.truncated[order][lasts]
+    spans["has_beginning"] = steps.flags_of(indices[order][firsts]) & BEGINS_EPISODE > 0
+    return spans
 
 
-def _join_runs(runs: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return ``runs`` with those joined that continue across two pieces."""
-    follows = (runs["env_id"][1:] == runs["env_id"][:-1]) & (_ends(runs)[:-1] == runs["first"][1:])
-    firsts = np.flatnonzero(np.concatenate([[True], ~follows])[: len(runs)])
-    lasts = np.concatenate([firsts[1:], [len(runs)]])[: len(firsts)] - 1
-    joined = runs[firsts]
+def _join_spans(spans: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return ``spans`` with those joined that continue across two pieces."""
+    follows = (spans["env_id"][1:] == spans["env_id"][:-1]) & (_ends(spans)[:-1] == spans["first"][1:])
+    firsts = np.flatnonzero(np.concatenate([[True], ~follows])[: len(spans)])
+    lasts = np.concatenate([firsts[1:], [len(spans)]])[: len(firsts)] - 1
+    joined = spans[firsts]
     if len(joined):
         for name in ("length", "total_reward"):
-            joined[name] = np.add.reduceat(runs[name], firsts)
+            joined[name] = np.add.reduceat(spans[name], firsts)
         for name in ("terminated", "truncated"):
-            joined[name] = runs[name][lasts]
+            joined[name] = spans[name][lasts]
     return joined
 
 
-def _ends(runs: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return the position of the last frame of each run."""
-    ends: npt.NDArray[np.int64] = runs["first"] + runs["length"]
+def _ends(spans: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return the position of the last frame of each span."""
+    ends: npt.NDArray[np.int64] = spans["first"] + spans["length"]
     return ends
 
 
@@ -237,7 +237,7 @@ def iterate_episodes(parts: MemoryParts) -> Iterator[StoredEpisode]:
     evicts transitions of an episode before it is yielded.
     """
     with parts.lock:
-        env_ids, positions, num_steps, _, _, beginnings = (column.tolist() for column in parts.steps.readable_runs())
+        env_ids, positions, num_steps, _, _, beginnings = (column.tolist() for column in parts.steps.readable_spans())
     for env_id, first, length, beginning in sorted(zip(env_ids, positions, num_steps, beginnings, strict=True)):
         yield read_episode(parts, env_id, first, length, has_beginning=first == beginning)
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from framestow._core import StepStore
 from framestow.errors import DamagedDataError
-from framestow.replay.episodes import EpisodeRuns
+from framestow.replay.episodes import EpisodeSpans
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.store.format import (
     COMMIT,
@@ -152,41 +152,41 @@ def inspect_labels(settings: MemorySettings, steps: StepStore) -> list[LabelInsp
     Reads all steps in pieces of bounded size. Takes 40 bytes for each episode.
     """
     labels = settings.labels or (UNNAMED,) * settings.num_envs
-    episodes = EpisodeRuns.of(steps)
+    episodes = EpisodeSpans.of(steps)
     waiting = steps.resolve_steps(steps.pending, with_extras=False)[0].env_ids
     found = []
     for label in dict.fromkeys(labels):
         env_ids = [env_id for env_id, its_label in enumerate(labels) if its_label == label]
         own = episodes.of_envs(env_ids)
-        ages = steps.newest_positions[own.runs["env_id"]] - own.runs["first"] - 1  # of each run's first step
+        ages = steps.newest_positions[own.spans["env_id"]] - own.spans["first"] - 1  # of each span's first step
         found.append(_inspect_label(label, len(env_ids), own, ages, int(np.isin(waiting, env_ids).sum())))
     return found
 
 
 def _inspect_label(
-    label: str, num_envs: int, episodes: EpisodeRuns, ages: npt.NDArray[np.int64], num_waiting: int
+    label: str, num_envs: int, episodes: EpisodeSpans, ages: npt.NDArray[np.int64], num_waiting: int
 ) -> LabelInspection:
-    runs, is_whole = episodes.runs, episodes.is_whole
-    num_whole, num_open = int(is_whole.sum()), int(runs["is_open"].sum())
+    spans, is_whole = episodes.spans, episodes.is_whole
+    num_whole, num_open = int(is_whole.sum()), int(spans["is_open"].sum())
     return LabelInspection(
         label=label,
         num_envs=num_envs,
-        transitions=int(runs["length"].sum()) - num_waiting,
+        transitions=int(spans["length"].sum()) - num_waiting,
         waiting=num_waiting,
         frames=int(episodes.num_frames.sum()),
         whole_episodes=num_whole,
-        cut_episodes=len(runs) - num_whole - num_open,
+        cut_episodes=len(spans) - num_whole - num_open,
         open_episodes=num_open,
-        returns=Spread.of(runs["total_reward"][is_whole]),
-        lengths=Spread.of(runs["length"][is_whole]),
-        ages=_ages(ages, runs["length"]),
+        returns=Spread.of(spans["total_reward"][is_whole]),
+        lengths=Spread.of(spans["length"][is_whole]),
+        ages=_ages(ages, spans["length"]),
     )
 
 
 def _ages(oldest: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Ages | None:
     if not len(oldest):
         return None
-    # The ages of a run are consecutive numbers: bisection over intervals finds the median without listing all ages.
+    # The ages of a span are consecutive numbers: bisection over intervals finds the median without listing all ages.
     wanted = (int(lengths.sum()) + 1) // 2
     low, high = int((oldest - lengths + 1).min()), int(oldest.max())
     while low < high:
@@ -196,7 +196,7 @@ def _ages(oldest: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Ages
 
 
 def _num_not_older(age: int, oldest: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> int:
-    """Return how many steps of runs with these oldest ages and lengths are at most ``age`` old."""
+    """Return how many steps of spans with these oldest ages and lengths are at most ``age`` old."""
     return int(np.clip(age - (oldest - lengths), 0, lengths).sum())
 
 

@@ -218,7 +218,7 @@ class MemoryParts:
         depths, specs = settings.layout.depths, settings.frame.frame_specs
         for env_id in env_ids:
             newest = self.steps.newest_positions[env_id]
-            count = min(newest - self.steps.run_starts[env_id], settings.stack - 1) + 1
+            count = min(newest - self.steps.stretch_starts[env_id], settings.stack - 1) + 1
             window: Frames = tuple(spec.empty(1, depth) for spec, depth in zip(specs, depths, strict=True))
             one = np.array([env_id], np.int32)
             try:

@@ -108,7 +108,7 @@ class SequenceBuilder:
     def _episodes(self, batch_size: int) -> SequenceSteps:
         """Choose whole episodes, each equally likely, as sequences as long as the longest of them."""
         steps = self._parts.steps
-        env_ids, positions, num_steps, are_whole, _, _ = steps.readable_runs()
+        env_ids, positions, num_steps, are_whole, _, _ = steps.readable_spans()
         whole = np.flatnonzero(are_whole)
         if not len(whole):
             raise NothingToSampleError(
@@ -146,8 +146,8 @@ class SequenceBuilder:
     def _draw_starts(self, count: int, shape: SequenceShape) -> npt.NDArray[np.int64]:
         """Draw uniformly from all starts of sequences that fit into their episode."""
         steps, stride = self._parts.steps, shape.stride
-        env_ids, positions, num_steps, _, are_open, episodes = steps.readable_runs()
-        # As multiples of the stride from the episode's beginning: the first and the last start that fit into the run.
+        env_ids, positions, num_steps, _, are_open, episodes = steps.readable_spans()
+        # As multiples of the stride from the episode's beginning: the first and the last start that fit into the span.
         num_needed = np.where(are_open, max(shape.length, self._parts.settings.n_step), shape.length)
         first = -(-(positions - episodes) // stride)
         last = (positions - episodes + num_steps - num_needed) // stride
@@ -155,14 +155,14 @@ class SequenceBuilder:
         until = np.cumsum(counts)
         if not counts.sum():
             raise NothingToSampleError(
-                f"length is {shape.length}: the longest run of stored steps in one episode has "
+                f"length is {shape.length}: the longest span of stored steps in one episode has "
                 f"{num_steps.max(initial=0)}, and none has enough steps after a start; take shorter sequences, or "
                 "borders='mask'"
             )
         ranks = self._parts.generator.integers(0, until[-1], count)
-        run = np.searchsorted(until, ranks, "right")
-        multiples = first[run] + ranks - (until[run] - counts[run])
-        return steps.find_steps(env_ids[run], episodes[run] + multiples * stride)
+        span = np.searchsorted(until, ranks, "right")
+        multiples = first[span] + ranks - (until[span] - counts[span])
+        return steps.find_steps(env_ids[span], episodes[span] + multiples * stride)
 
 
 ChooseSteps = Callable[[], SequenceSteps]  # called under the memory's lock

@@ -223,7 +223,7 @@ class SegmentSteps:
 
     @property
     def has_borders(self) -> bool:
-        """Whether a frame begins a run within its episode."""
+        """Whether a frame begins a stretch within its episode."""
         return bool((self.bits & BORDER).any())
 
     def check_arrays(self, settings: MemorySettings, is_open: bool) -> SegmentSteps:

@@ -49,16 +49,16 @@ class FrameStorage(FrameStore):
     floats in 0 to 1 (``is_scaled``)        values k / 255 as ``uint8`` k, in either storage; other floats exact
     ======================================  =================================================================
 
-    A *run* is a sequence of frames in which every observation is the last ``depth`` frames. A window that begins with
-    a run's first frame, and has fewer frames than the output, is padded: by ``padding`` of ``windows``, or by what
+    A *stretch* is consecutive frames in which every observation is the last ``depth`` ones. A window that begins with a
+    stretch's first frame, and has fewer frames than the output, is padded: by ``padding`` of ``windows``, or by what
     ``append`` got for that frame. ``depths`` says which arrays are stacks; of depth 1, no padding is stored::
 
         append(env_ids, frames, paddings, lead_ins)    paddings: 0, 1, 2 or 3 for each frame, of all arrays
 
-        0   the run goes on
-        1   a run begins, padded with zeros
-        2   a run begins, padded with the frames of its row of lead_ins, (n, depth - 1, *frame), oldest first
-        3   a run begins, padded by ``windows``
+        0   the stretch goes on
+        1   a stretch begins, padded with zeros
+        2   a stretch begins, padded with the frames of its row of lead_ins, (n, depth - 1, *frame), oldest first
+        3   a stretch begins, padded by ``windows``
 
     Saved segments, and those in files, are compressed. Images of a raw storage are never moved to files
     (``supports_files``).
@@ -206,7 +206,7 @@ class FrameStorage(FrameStore):
 def check_frames_per_segment(spec: ObservationSpec, frames_per_segment: int, depths: Sequence[int]) -> int:
     """Return the number as an ``int``; raise ``InvalidSettingsError`` if a segment cannot have so many frames.
 
-    ``depths``: frames of an observation, of each array. Each frame of a segment may begin a run with lead-ins.
+    ``depths``: frames of an observation, of each array. Each frame of a segment may begin a stretch with lead-ins.
 
     >>> check_frames_per_segment(observation_spec(FrameSpec((84, 84))), 1280, [4])
     1280
@@ -224,7 +224,7 @@ def usual_frames_per_segment(spec: ObservationSpec, depths: Sequence[int] | None
 
 
 def _most_frames_per_segment(spec: ObservationSpec, depths: Sequence[int]) -> int:
-    """Return the most frames of a segment: they, and the lead-ins of as many runs, are within the limits."""
+    """Return the most frames of a segment: they, and the lead-ins of as many stretches, are within the limits."""
     return min(
         min(MAX_SEGMENT_FRAMES, MAX_SEGMENT_BYTES // frame.nbytes) // max(1, depth - 1)
         for frame, depth in zip(spec.frame_specs, depths, strict=True)

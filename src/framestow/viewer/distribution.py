@@ -103,7 +103,7 @@ def _draw_charts(memory: ReplayMemory, drawn: Indices) -> str:
 
 
 def _returns_chart(table: EpisodeTable) -> str:
-    whole = table.runs[table.episodes.is_whole]
+    whole = table.spans[table.episodes.is_whole]
     ends = whole["first"] + whole["length"]
     order = np.argsort(ends, kind="stable")
     xs, ys = ends[order].astype(np.float64), whole["total_reward"][order]

@@ -156,7 +156,7 @@ class MemoryView:
         memory, settings = self.memory, self.memory.inner.settings
         report = memory.report()
         is_whole = self.table.episodes.is_whole
-        returns = self.table.runs["total_reward"][is_whole]
+        returns = self.table.spans["total_reward"][is_whole]
         values = {
             "name": self.name,
             "transitions": len(memory),
@@ -195,19 +195,19 @@ class MemoryView:
     def _episodes(self) -> bytes:
         table, rows = self.table, self._shown
         names, of_envs = np.unique(self.memory.inner.settings.labels, return_inverse=True)
-        runs = table.runs[rows]
+        spans = table.spans[rows]
         columns = {
             "number": rows.astype(np.int32),
-            "env_id": runs["env_id"],
-            "length": runs["length"],
-            "history": runs["history"],
-            "return": runs["total_reward"],
+            "env_id": spans["env_id"],
+            "length": spans["length"],
+            "history": spans["history"],
+            "return": spans["total_reward"],
             "ending": table.endings[rows],
             "beginning": table.beginnings[rows],
             "age": table.ages[rows],
         }
         if len(names):
-            columns["label"] = of_envs.astype(np.int32)[runs["env_id"]]
+            columns["label"] = of_envs.astype(np.int32)[spans["env_id"]]
         return pack_columns({}, columns)
 
     def _sparklines(self, block: int) -> bytes:
@@ -222,7 +222,7 @@ class MemoryView:
         memory, steps = self.memory, self.memory.inner.steps
         parts = memory.inner.parts
         episode = self.table.read(parts, number)
-        run = self.table.runs[number]
+        span = self.table.spans[number]
         indices = episode.indices
         is_sampleable = steps.is_sampleable(indices)
         sampled = indices[is_sampleable]
@@ -254,11 +254,11 @@ class MemoryView:
             "env_id": episode.env_id,
             "length": len(episode),
             "history": episode.history,
-            "first_position": int(run["first"]),
+            "first_position": int(span["first"]),
             "age": int(self.table.ages[number]),
             "ending": int(self.table.endings[number]),
             "beginning": int(self.table.beginnings[number]),
-            "is_open": bool(run["is_open"]),
+            "is_open": bool(span["is_open"]),
             "pieces": self.num_pieces(number),
         }
         return pack_columns(values, columns)
@@ -268,7 +268,7 @@ class MemoryView:
         if piece >= self.num_pieces(number):
             raise LookupError(f"episode {number} has {self.num_pieces(number)} pieces of frames; ask for one of them")
         episode = self.table.read(self.memory.inner.parts, number)
-        content, gaps = read_piece(self.memory, episode, int(self.table.runs[number]["first"]), piece)
+        content, gaps = read_piece(self.memory, episode, int(self.table.spans[number]["first"]), piece)
         self.damage.update(dict.fromkeys(gap.reason for gap in gaps))
         return content
 

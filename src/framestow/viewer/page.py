@@ -117,12 +117,12 @@ def _candidates(view: MemoryView) -> Iterator[tuple[int, str]]:
     """Yield the episodes in the order in which a page takes them, and why; some of them several times."""
     table = view.table
     by_age = np.argsort(table.ages, kind="stable")
-    by_return = np.lexsort((by_age, table.runs["total_reward"]))
+    by_return = np.lexsort((by_age, table.spans["total_reward"]))
     between = by_return[_spread_out(len(by_return))]
     for numbers in zip(by_age, by_return[::-1], by_return, between, strict=True):
         yield from zip(map(int, numbers), ("newest", "best", "worst", "between"), strict=True)
     if len(table):
-        yield int(np.argmin(table.runs["length"])), "shortest"
+        yield int(np.argmin(table.spans["length"])), "shortest"
 
 
 def _spread_out(count: int) -> npt.NDArray[np.intp]:

@@ -134,8 +134,8 @@ class PriorityMachine(RuleBasedStateMachine):
     @invariant()
     def all_priorities_are_what_they_should_be(self):
         saved, arrays = self.memory.inner.parts.notified_sampler.state()
-        runs = arrays["sampler.runs"].tolist()
-        indices = [index for first, count in runs for index in range(first, first + count)]
+        spans = arrays["sampler.runs"].tolist()
+        indices = [index for first, count in spans for index in range(first, first + count)]
         assert self.expected == dict(zip(indices, arrays["sampler.weights"].tolist(), strict=True))
         assert self.largest == saved["state"]["largest"]
 

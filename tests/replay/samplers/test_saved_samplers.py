@@ -27,7 +27,7 @@ class Tally(Sampler):
 
     def state(self, transitions: Sampleable) -> dict[str, Any]:
         parts = [{"drawn": self.drawn}, {"drawn": self.drawn.reshape(-1, 1) * 2, "count": np.int64(len(self.drawn))}]
-        return {"stored": transitions.sampleable_runs(), "parts": parts, "word": "tally"}
+        return {"stored": transitions.sampleable_spans(), "parts": parts, "word": "tally"}
 
     def restore(self, state: dict[str, Any], transitions: Sampleable) -> None:
         one, two = state["parts"]
@@ -35,7 +35,7 @@ class Tally(Sampler):
         assert state["word"] == "tally"
         assert two["count"] == len(self.drawn)
         assert two["drawn"].tolist() == [[2 * index] for index in self.drawn.tolist()]
-        assert state["stored"].tolist() == transitions.sampleable_runs().tolist()
+        assert state["stored"].tolist() == transitions.sampleable_spans().tolist()
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])

@@ -1,4 +1,4 @@
-"""A border begins a run within an episode: windows never cross it, and nothing else ends there."""
+"""A border begins a stretch within an episode: windows never cross it, and nothing else ends there."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def windows(step_store, **arguments) -> list[tuple[int, int]]:
 
 
 @STEP_STORES
-def test_a_run_begins_with_the_next_observation_of_a_border(make):
+def test_a_stretch_begins_with_the_next_observation_of_a_border(make):
     step_store = make(steps_of(1, stack=3))
 
     play(step_store, [False, True, False, False])
@@ -49,7 +49,7 @@ def test_a_run_begins_with_the_next_observation_of_a_border(make):
     assert [BEGINS_EPISODE, BORDER, 0, 0] == step_store.flags_of(np.arange(4)).tolist()
     assert ([0], [2], [4]) == (
         step_store.episode_starts.tolist(),
-        step_store.run_starts.tolist(),
+        step_store.stretch_starts.tolist(),
         step_store.newest_positions.tolist(),
     )
 
@@ -119,7 +119,7 @@ def test_transitions_are_the_played_ones_with_borders_anywhere(
 
 @STEP_STORES
 @pytest.mark.parametrize("stack", [1, 3])
-def test_episodes_are_told_from_runs_by_the_steps_alone(make, stack):
+def test_episodes_are_told_from_stretches_by_the_steps_alone(make, stack):
     played = PlayedSteps(make(steps_of(2, stack, extra=900)), stack, seed=5)
     played.play(300, 0.1, 0.5)
     blocks = {key: played.step_store.step_block(key) for key in played.step_store.list_sealed_steps()}
@@ -131,7 +131,7 @@ def test_episodes_are_told_from_runs_by_the_steps_alone(make, stack):
     sampleable = played.step_store.sampleable_indices()
     assert len(sampleable) == len(played.steps)
     np.testing.assert_array_equal(played.step_store.follow(sampleable, 1)[1], loaded.follow(sampleable, 1)[1])
-    np.testing.assert_array_equal(played.step_store.run_starts, loaded.run_starts)
+    np.testing.assert_array_equal(played.step_store.stretch_starts, loaded.stretch_starts)
     loaded.check()
 
 
@@ -147,7 +147,7 @@ def test_borders_that_are_not_one_boolean_for_each_step_are_not_stored(make, bor
 
 
 @STEP_STORES
-def test_run_starts_of_another_number_of_environments_are_refused(make):
+def test_stretch_starts_of_another_number_of_environments_are_refused(make):
     step_store = make(steps_of(2, stack=2))
     state = step_store.state() | {"steps.run_starts": np.zeros(3, np.int64)}
 

@@ -1,4 +1,4 @@
-"""One native call stores a step, its frames and its stacks: any observation comes back, also where a run begins."""
+"""One native call stores a step, its frames and its stacks: any observation comes back, also where a stretch begins."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def chunks_of(played: AnyStacks) -> list[tuple[bytes, np.ndarray, np.ndarray, np
 
 
 @pytest.mark.parametrize("stack", [2, 4, 11])
-def test_a_segment_that_is_taken_over_shows_the_lead_ins_of_its_runs(stack):
+def test_a_segment_that_is_taken_over_shows_the_lead_ins_of_its_stretches(stack):
     played, taken = (AnyStacks(RingSteps, stack, "zeros", num_envs=1) for _ in range(2))
     played.play(150, 0.3)
     taken.steps = RingSteps(StepSettings(2000, 1, stack, ACTION, 0.9, SEGMENT))
@@ -163,7 +163,7 @@ def test_a_segment_that_is_taken_over_shows_the_lead_ins_of_its_runs(stack):
     taken.check()
 
 
-def test_a_segment_with_a_run_that_its_steps_do_not_begin_is_refused():
+def test_a_segment_with_a_stretch_that_its_steps_do_not_begin_is_refused():
     played = AnyStacks(RingSteps, 3, "zeros", num_envs=1)
     played.play(60, 0.5)
     segment, bits, *fields, _ = chunks_of(played)[2]

@@ -8,7 +8,7 @@ import pytest
 from framestow.errors import DamagedDataError
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.steps.ring_steps import RingSteps
-from framestow.replay.steps.step_store import StepSettings, restore_env_arrays
+from framestow.replay.steps.step_store import StepSettings, env_arrays, restore_env_arrays
 from oracles.listed_steps import append
 
 
@@ -43,7 +43,7 @@ def test_a_window_has_the_history_of_its_episode_and_the_next_frame():
 def test_positions_continue_across_episodes_and_past_32_bits():
     step_store = begun(10, 2, stack=2)
     fields = "newest_positions", "episode_starts", "run_starts"
-    moved = {f"steps.{name}": getattr(step_store, name) + 2**32 - 3 for name in fields}
+    moved = {f"steps.{name}": env_arrays(step_store)[f"steps.{name}"] + 2**32 - 3 for name in fields}
     restore_env_arrays(step_store, moved)
     step_store.restore_starts(np.array([1, 1]), step_store.episode_starts.copy())
     for _ in range(6):

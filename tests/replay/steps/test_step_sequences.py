@@ -50,7 +50,7 @@ def assert_follows(played: PlayedSteps, length: int, stride: int) -> None:
         assert [row + [False] * (length - len(row)) for row in firsts] == is_first.tolist()
     aligned = step_store.aligned_starts(sampleable, stride).tolist()
     assert [index_of[lists.aligned(number, stride)] for number in numbers] == aligned
-    assert lists.runs() == sorted(zip(*(column.tolist() for column in step_store.readable_runs()), strict=True))
+    assert lists.spans() == sorted(zip(*(column.tolist() for column in step_store.readable_spans()), strict=True))
     returns = step_store.returns_to_go(sampleable, 0.9)
     np.testing.assert_array_equal([lists.return_to_go(number, 0.9) for number in numbers], returns)
     env_ids, positions = step_store.places(sampleable)

@@ -204,7 +204,7 @@ def test_a_damaged_lead_in_costs_its_segment_and_nothing_else(tmp_path):
     play, numbers = saved_twice(tmp_path, "a stack", "fifo", num_calls=(200,), n_step=1)
     content = log_file(tmp_path, "frames").read_bytes()
     blocks = blocks_of(tmp_path, "frames")
-    # Segments with runs begin with a checksum and "run1"; the lead-ins are at their end, before the next block.
+    # Segments with stretches begin with a checksum and "run1"; the lead-ins are at their end, before the next block.
     key, ((name, offset),) = next(
         item for item in blocks.items() if item[0][1] > 2 and content[item[1][0][1] + 4 :].startswith(b"run1")
     )

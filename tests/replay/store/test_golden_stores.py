@@ -32,12 +32,12 @@ from golden.saved_stores import (
     every_operation,
     every_operation_on_pixels,
     loaded,
-    runs_with_their_own_padding,
+    stretches_with_their_own_padding,
 )
 from oracles import plain_codec
 from oracles.comparison import assert_batch_is_what_the_oracle_holds, assert_memory_is_what_the_oracle_holds
 from oracles.plain_reading import assert_a_plain_reader_finds_the_transitions_of
-from oracles.plain_store import PlainStore, runs_of_segment
+from oracles.plain_store import PlainStore, stretches_of_segment
 from oracles.store_files import commit_files
 
 GOLDEN = sorted(store for store in FORMATS.glob("*/*") if store.is_dir())
@@ -82,12 +82,12 @@ def assert_transitions_are_those_given(memory, oracle):
             np.testing.assert_array_equal(next_observation[name], batch.next_observation[name][row])
 
 
-def test_a_golden_store_has_runs_of_every_padding():
-    store = PlainStore(STORES / runs_with_their_own_padding.__name__)
+def test_a_golden_store_has_stretches_of_every_padding():
+    store = PlainStore(STORES / stretches_with_their_own_padding.__name__)
     paddings = [
         lead_ins is None
         for (track, _), segment in store.segments.items()
-        for lead_ins in runs_of_segment(segment, store.arrays[track // 2])[1].values()
+        for lead_ins in stretches_of_segment(segment, store.arrays[track // 2])[1].values()
     ]
 
     assert paddings.count(True) > 5  # zeros

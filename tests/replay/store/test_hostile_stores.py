@@ -19,7 +19,7 @@ from framestow.replay.store import reader
 from framestow.replay.store.format import Arrays, Commit
 from framestow.replay.store.loading_bytes import loading_bytes
 from framestow.replay.store.reader import StoredMemory
-from oracles.damaged_stores import Kind, StoredRun
+from oracles.damaged_stores import Kind, RecordedStore
 from oracles.hostile_stores import CLAIMS, rewrite, store_black_frames, store_claim
 
 if sys.platform != "linux":
@@ -214,7 +214,7 @@ def mutate(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_a_store_that_contradicts_itself_is_refused_or_every_read_works(retention, n_step, tmp_path):
     random = np.random.default_rng(n_step)
-    StoredRun(Kind((150, 90), retention=retention, n_step=n_step, stack=2), tmp_path / "store")
+    RecordedStore(Kind((150, 90), retention=retention, n_step=n_step, stack=2), tmp_path / "store")
     num_opened = 0
     for number in range(NUM_MUTATIONS):
         copy = shutil.copytree(tmp_path / "store", tmp_path / f"copy {number}")

@@ -21,8 +21,8 @@ def weights_of(memory: ReplayMemory) -> dict[int, float]:
     """Return the saved weight of each stored transition."""
     _, arrays = memory.inner.parts.notified_sampler.state()
     names = [name.removesuffix("runs") for name in arrays if name.endswith("runs")]
-    runs, weights = arrays[f"{names[0]}runs"].tolist(), arrays[f"{names[0]}weights"].tolist()
-    return dict(zip([index for first, count in runs for index in range(first, first + count)], weights, strict=True))
+    spans, weights = arrays[f"{names[0]}runs"].tolist(), arrays[f"{names[0]}weights"].tolist()
+    return dict(zip([index for first, count in spans for index in range(first, first + count)], weights, strict=True))
 
 
 def exact() -> Prioritized:

@@ -182,7 +182,7 @@ inline std::size_t charged_bytes(const ArrayStores& self) {
 
 // Gives the GIL away only to wait for readers, which takes microseconds.
 inline void append_frames(FrameStore& store, const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count,
-                          const RunStart* starts) {
+                          const StretchStart* starts) {
     const std::size_t num_done = store.append_without_waiting(env_ids, frames, count, starts);
     if (num_done < count) {
         const ReleaseGil released;

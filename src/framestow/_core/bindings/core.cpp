@@ -37,7 +37,7 @@ public:
     void advance(FrameStacks& stacks, std::int32_t env_id) const;
 
 private:
-    bool begins_run(std::size_t place) const {
+    bool begins_stretch(std::size_t place) const {
         return place < bits_.size() && (bits_[place] & (kBeginsEpisode | kBorder)) != 0;
     }
 
@@ -45,8 +45,8 @@ private:
     std::vector<std::uint8_t> padded_;  // the segment, and kReadPadding more bytes
     std::vector<std::uint8_t> bits_;    // of its frames
     std::vector<std::uint8_t> newest_frames_;
-    std::size_t newest_run_;              // place of the first frame of the newest run; bits_.size() if none begins
-    std::vector<std::uint8_t> lead_ins_;  // of that run if its padding is stored and the stack may show it; else empty
+    std::size_t newest_stretch_;          // place of the first frame of the newest one; bits_.size() if none begins
+    std::vector<std::uint8_t> lead_ins_;  // of that stretch if they are stored and the stack may show them; else empty
 };
 
 ReceivedSegment::ReceivedSegment(const FrameFormat& format, ByteSpan segment, ByteSpan bits, std::size_t depth)
@@ -63,20 +63,21 @@ ReceivedSegment::ReceivedSegment(const FrameFormat& format, ByteSpan segment, By
     newest_frames_.resize(num_newest * frame_bytes_);
     DecodingScratch scratch;
     unpack_frames(format, view, bits_.size() - num_newest, num_newest, scratch, newest_frames_.data());
-    for (std::size_t run = 0; run < view.runs.num_runs; ++run) {
-        if (!begins_run(view.runs.place(run))) {
-            throw DamagedSegment("segment has a run that begins at frame " + std::to_string(view.runs.place(run)) +
+    for (std::size_t stretch = 0; stretch < view.stretches.num_stretches; ++stretch) {
+        if (!begins_stretch(view.stretches.place(stretch))) {
+            throw DamagedSegment("segment has a stretch that begins at frame " +
+                                 std::to_string(view.stretches.place(stretch)) +
                                  ": its steps have none there; send it again");
         }
     }
-    newest_run_ = bits_.size();
-    while (newest_run_ > 0 && !begins_run(newest_run_ - 1)) {
-        --newest_run_;
+    newest_stretch_ = bits_.size();
+    while (newest_stretch_ > 0 && !begins_stretch(newest_stretch_ - 1)) {
+        --newest_stretch_;
     }
-    newest_run_ = newest_run_ > 0 ? newest_run_ - 1 : bits_.size();
-    if (newest_run_ < bits_.size()) {
+    newest_stretch_ = newest_stretch_ > 0 ? newest_stretch_ - 1 : bits_.size();
+    if (newest_stretch_ < bits_.size()) {
         lead_ins_.resize(format.lead_ins * frame_bytes_);
-        if (!unpack_padding(format, view, newest_run_, format.lead_ins, scratch, lead_ins_.data())) {
+        if (!unpack_padding(format, view, newest_stretch_, format.lead_ins, scratch, lead_ins_.data())) {
             lead_ins_.clear();
         }
     }
@@ -101,12 +102,12 @@ void ReceivedSegment::advance(FrameStacks& stacks, std::int32_t env_id) const {
     const std::size_t num_skipped = bits_.size() - newest_frames_.size() / frame_bytes_;
     for (std::size_t place = 0; place < bits_.size(); ++place) {
         if (place < num_skipped) {  // the frame has left the stack at the end of the segment
-            stacks.skip(static_cast<std::size_t>(env_id), begins_run(place));
+            stacks.skip(static_cast<std::size_t>(env_id), begins_stretch(place));
             continue;
         }
-        RunStart start{begins_run(place) ? RunPadding::kUsual : RunPadding::kContinues, nullptr};
-        if (place == newest_run_ && !lead_ins_.empty()) {
-            start = RunStart{RunPadding::kLeadIns, lead_ins_.data()};
+        StretchStart start{begins_stretch(place) ? StretchPadding::kUsual : StretchPadding::kContinues, nullptr};
+        if (place == newest_stretch_ && !lead_ins_.empty()) {
+            start = StretchStart{StretchPadding::kLeadIns, lead_ins_.data()};
         }
         stacks.advance(&env_id, newest_frames_.data() + (place - num_skipped) * frame_bytes_, 1, &start);
     }
@@ -239,7 +240,7 @@ public:
             Array& array = arrays_[number];
             check_frames(given[number], "windows", {1, array.layout.depth}, array.layout.frame_bytes);
             const auto* frames = given[number].values<const std::uint8_t>();
-            const RunStart start{RunPadding::kLeadIns, frames};
+            const StretchStart start{StretchPadding::kLeadIns, frames};
             array.stacks.advance(&env_id, frames + (array.layout.depth - 1) * array.layout.frame_bytes, 1, &start);
         }
     }
@@ -279,7 +280,7 @@ private:
     void append_planned(Frames Array::* frames, const std::vector<std::int32_t>& env_ids) {
         for (std::size_t array = 0; array < arrays_.size(); ++array) {
             const Frames& planned = arrays_[array].*frames;
-            append_frames(stores_[array], env_ids.data(), planned.frames, env_ids.size(), planned.run_starts());
+            append_frames(stores_[array], env_ids.data(), planned.frames, env_ids.size(), planned.stretch_starts());
         }
         advance_stacks(frames, env_ids);
     }

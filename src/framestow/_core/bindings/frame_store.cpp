@@ -18,24 +18,24 @@
 namespace framestow {
 namespace {
 
-// How each frame of a step continues or begins a run, from arguments that stay borrowed: `paddings`, uint8 with a
-// RunPadding for each frame, and `lead_ins`, (frames, num_lead_ins, *frame), where only the rows of runs with lead-ins
-// are read. Only the first axis of `lead_ins` may have gaps, so a part of larger observations is taken as it is.
-class RunStarts {
+// How each frame of a step continues or begins a stretch, from arguments that stay borrowed: `paddings`, uint8 with a
+// StretchPadding for each frame, and `lead_ins`, (frames, num_lead_ins, *frame), where only the rows of stretches with
+// lead-ins are read. Only the first axis of `lead_ins` may have gaps: it may be a part of larger observations.
+class StretchStarts {
 public:
-    RunStarts() = default;
-    ~RunStarts();
-    RunStarts(const RunStarts&) = delete;
-    RunStarts& operator=(const RunStarts&) = delete;
+    StretchStarts() = default;
+    ~StretchStarts();
+    StretchStarts(const StretchStarts&) = delete;
+    StretchStarts& operator=(const StretchStarts&) = delete;
 
     void read(nb::handle paddings, nb::handle lead_ins, std::size_t num_frames, std::size_t num_lead_ins,
               std::size_t frame_bytes);
 
     // Returns one for each frame, or null without paddings.
-    const RunStart* starts() const { return starts_.empty() ? nullptr : starts_.data(); }
+    const StretchStart* starts() const { return starts_.empty() ? nullptr : starts_.data(); }
 
 private:
-    std::vector<RunStart> starts_;
+    std::vector<StretchStart> starts_;
     Py_buffer lead_ins_{};
     bool is_borrowed_ = false;
 };
@@ -56,14 +56,14 @@ bool has_whole_rows(const Py_buffer& view, std::size_t num_rows, std::size_t num
     return static_cast<std::size_t>(expected) == num_lead_ins * frame_bytes;
 }
 
-RunStarts::~RunStarts() {
+StretchStarts::~StretchStarts() {
     if (is_borrowed_) {
         PyBuffer_Release(&lead_ins_);
     }
 }
 
-void RunStarts::read(nb::handle paddings, nb::handle lead_ins, std::size_t num_frames, std::size_t num_lead_ins,
-                     std::size_t frame_bytes) {
+void StretchStarts::read(nb::handle paddings, nb::handle lead_ins, std::size_t num_frames, std::size_t num_lead_ins,
+                         std::size_t frame_bytes) {
     if (paddings.is_none()) {
         return;
     }
@@ -75,11 +75,11 @@ void RunStarts::read(nb::handle paddings, nb::handle lead_ins, std::size_t num_f
     bool has_lead_ins = false;
     starts_.resize(num_frames);
     for (std::size_t row = 0; row < num_frames; ++row) {
-        starts_[row].padding = static_cast<RunPadding>(column.values[row]);
-        if (starts_[row].padding > RunPadding::kUsual) {
+        starts_[row].padding = static_cast<StretchPadding>(column.values[row]);
+        if (starts_[row].padding > StretchPadding::kUsual) {
             refuse("paddings", "has the entry " + std::to_string(column.values[row]) + ": entries must be 0 to 3");
         }
-        has_lead_ins = has_lead_ins || starts_[row].padding == RunPadding::kLeadIns;
+        has_lead_ins = has_lead_ins || starts_[row].padding == StretchPadding::kLeadIns;
     }
     if (!has_lead_ins || num_lead_ins == 0) {
         return;
@@ -101,7 +101,7 @@ void RunStarts::read(nb::handle paddings, nb::handle lead_ins, std::size_t num_f
 }
 
 // The frames of one step, one for each of `env_ids` in every array, checked before anything changes. `paddings` and
-// `lead_ins` are none, or as RunStarts reads them: one padding a frame for all arrays, and the lead-ins of each array.
+// `lead_ins` are none, or as StretchStarts reads them: a padding per frame for all arrays, and each array's lead-ins.
 class StepFrames {
 public:
     StepFrames(const ArrayStores& stores, nb::handle frames, const std::int32_t* env_ids, std::size_t count,
@@ -111,41 +111,43 @@ public:
             check_frames(arrays_[array], "frames", {count}, stores[array].format().frame_bytes());
         }
         if (!paddings.is_none()) {
-            read_run_starts(paddings, lead_ins);
+            read_stretch_starts(paddings, lead_ins);
         }
     }
 
     const std::uint8_t* of_array(std::size_t array) const { return arrays_[array].values<const std::uint8_t>(); }
 
     // One for each frame, or null without paddings.
-    const RunStart* run_starts(std::size_t array) const { return run_starts_ ? run_starts_[array].starts() : nullptr; }
+    const StretchStart* stretch_starts(std::size_t array) const {
+        return stretch_starts_ ? stretch_starts_[array].starts() : nullptr;
+    }
 
     void append() const {
         for (std::size_t array = 0; array < stores_.size(); ++array) {
-            append_frames(stores_[array], env_ids_, of_array(array), count_, run_starts(array));
+            append_frames(stores_[array], env_ids_, of_array(array), count_, stretch_starts(array));
         }
     }
 
 private:
-    void read_run_starts(nb::handle paddings, nb::handle lead_ins) {
+    void read_stretch_starts(nb::handle paddings, nb::handle lead_ins) {
         const bool is_tuple = nb::isinstance<nb::tuple>(lead_ins);
         if (!lead_ins.is_none() && (is_tuple || stores_.size() > 1) &&
             !(is_tuple && nb::len(lead_ins) == stores_.size())) {
             refuse("lead_ins", "is not a tuple of " + std::to_string(stores_.size()) +
                                    " entries: it must have an array, or None, for each array");
         }
-        run_starts_.reset(new RunStarts[stores_.size()]);
+        stretch_starts_.reset(new StretchStarts[stores_.size()]);
         for (std::size_t array = 0; array < stores_.size(); ++array) {
             const FrameFormat& format = stores_[array].format();
             const nb::object of_array = is_tuple ? nb::object(lead_ins[array]) : nb::borrow(lead_ins);
-            run_starts_[array].read(paddings, of_array, count_, format.lead_ins, format.frame_bytes());
+            stretch_starts_[array].read(paddings, of_array, count_, format.lead_ins, format.frame_bytes());
         }
     }
 
     const ArrayStores& stores_;
     BorrowedArrays arrays_;
-    std::unique_ptr<RunStarts[]> run_starts_;  // none without paddings
-    const std::int32_t* env_ids_;              // count_ of them, owned by the caller
+    std::unique_ptr<StretchStarts[]> stretch_starts_;  // none without paddings
+    const std::int32_t* env_ids_;                      // count_ of them, owned by the caller
     std::size_t count_;
 };
 

@@ -38,15 +38,15 @@ std::optional<bool> Planner::plan_begin(nb::handle frames, nb::handle env_ids, b
     env_ids_.clear();
     const std::size_t count = first_env_ids_.size();
     std::vector<std::size_t> rows(count);
-    std::vector<RunPadding> paddings(count, RunPadding::kUsual);
+    std::vector<StretchPadding> paddings(count, StretchPadding::kUsual);
     for (std::size_t row = 0; row < count; ++row) {
         rows[row] = row;
-        paddings[row] = are_frames ? RunPadding::kUsual : padding_of(&Array::now, row);
+        paddings[row] = are_frames ? StretchPadding::kUsual : padding_of(&Array::now, row);
     }
     if (are_frames) {
         for (Array& array : arrays_) {
             array.first.frames = array.now.values<const std::uint8_t>();
-            array.first.starts.assign(count, RunStart{RunPadding::kUsual, nullptr});
+            array.first.starts.assign(count, StretchStart{StretchPadding::kUsual, nullptr});
         }
     } else {
         plan_starts(&Array::first, &Array::now, rows, paddings);
@@ -142,7 +142,7 @@ void WriterPlanner::apply_steps() {
 void Planner::advance_stacks(Frames Array::* frames, const std::vector<std::int32_t>& env_ids) {
     for (Array& array : arrays_) {
         const Frames& of_rows = array.*frames;
-        array.stacks.advance(env_ids.data(), of_rows.frames, env_ids.size(), of_rows.run_starts());
+        array.stacks.advance(env_ids.data(), of_rows.frames, env_ids.size(), of_rows.stretch_starts());
     }
 }
 
@@ -200,7 +200,7 @@ bool Planner::compare() {
         compare_array(array);
     }
     std::vector<std::size_t> rows, all_rows;
-    std::vector<RunPadding> paddings, all_paddings;
+    std::vector<StretchPadding> paddings, all_paddings;
     if (std::all_of(bits_.begin(), bits_.end(), [](std::uint8_t bits) { return bits == (kContinues | kShifted); })) {
         return false;
     }
@@ -211,7 +211,7 @@ bool Planner::compare() {
             paddings.push_back(padding_of(&Array::now, row));
         }
         all_rows.push_back(row);
-        all_paddings.push_back(RunPadding::kContinues);
+        all_paddings.push_back(StretchPadding::kContinues);
         if ((bits_[row] & kShifted) == 0) {
             all_paddings.back() = padding_of(&Array::next, row);
             arguments_.flags()[row] = static_cast<std::uint8_t>(arguments_.flags()[row] | kBorder);
@@ -251,27 +251,28 @@ void Planner::compare_array(Array& array) {
 }
 
 // The padding of a stretch that begins with an observation, which all arrays have.
-RunPadding Planner::padding_of(BorrowedArray Array::* rows, std::size_t row) const {
+StretchPadding Planner::padding_of(BorrowedArray Array::* rows, std::size_t row) const {
     const auto are_padded = [&](StackPadding padding) {
         return std::all_of(arrays_.begin(), arrays_.end(),
                            [&](const Array& array) { return is_padded(array.row(rows, row), array.layout, padding); });
     };
-    return are_padded(arrays_.front().stacks.padding()) ? RunPadding::kUsual
-           : are_padded(StackPadding::kZeros)           ? RunPadding::kZeros
-                                                        : RunPadding::kLeadIns;
+    return are_padded(arrays_.front().stacks.padding()) ? StretchPadding::kUsual
+           : are_padded(StackPadding::kZeros)           ? StretchPadding::kZeros
+                                                        : StretchPadding::kLeadIns;
 }
 
 // Plans how each of the chosen rows begins a stretch or goes on; of episodes that begin, also their frames.
 void Planner::plan_starts(Frames Array::* frames, BorrowedArray Array::* rows, const std::vector<std::size_t>& chosen,
-                          const std::vector<RunPadding>& paddings) {
-    const auto num_whole = static_cast<std::size_t>(std::count(paddings.begin(), paddings.end(), RunPadding::kLeadIns));
+                          const std::vector<StretchPadding>& paddings) {
+    const auto num_whole =
+        static_cast<std::size_t>(std::count(paddings.begin(), paddings.end(), StretchPadding::kLeadIns));
     num_whole_ += num_whole;
     for (Array& array : arrays_) {
         Frames& planned = array.*frames;
         const StackedLayout& layout = array.layout;
         const std::size_t lead_in_bytes = (layout.depth - 1) * layout.frame_bytes;
         planned.lead_ins.resize(num_whole * lead_in_bytes);
-        planned.starts.assign(chosen.size(), RunStart{});
+        planned.starts.assign(chosen.size(), StretchStart{});
         if (frames == &Array::first) {
             planned.copied.resize(chosen.size() * layout.frame_bytes);
             planned.frames = planned.copied.data();
@@ -282,8 +283,8 @@ void Planner::plan_starts(Frames Array::* frames, BorrowedArray Array::* rows, c
             if (frames == &Array::first) {
                 copy_newest_frame(observation, layout, planned.copied.data() + at * layout.frame_bytes);
             }
-            planned.starts[at] = RunStart{paddings[at], nullptr};
-            if (paddings[at] == RunPadding::kLeadIns) {
+            planned.starts[at] = StretchStart{paddings[at], nullptr};
+            if (paddings[at] == StretchPadding::kLeadIns) {
                 copy_older_frames(observation, layout, lead_ins);
                 planned.starts[at].lead_ins = lead_ins;
                 lead_ins += lead_in_bytes;
@@ -308,7 +309,7 @@ nb::tuple WriterPlanner::frames_of(Frames Array::* frames, const std::vector<std
         lead_ins.append(array.stored.new_rows(nb::make_tuple(count, array.layout.depth - 1), older));
         for (std::size_t row = 0; row < count && !planned.starts.empty(); ++row) {
             paddings[row] = static_cast<std::uint8_t>(planned.starts[row].padding);
-            if (planned.starts[row].padding == RunPadding::kLeadIns) {
+            if (planned.starts[row].padding == StretchPadding::kLeadIns) {
                 has_lead_ins = true;
                 std::copy_n(planned.starts[row].lead_ins, lead_in_bytes,
                             static_cast<std::uint8_t*>(older) + row * lead_in_bytes);

@@ -54,10 +54,10 @@ protected:
     struct Frames {
         const std::uint8_t* frames = nullptr;  // of each row; borrowed, or `copied`
         std::vector<std::uint8_t> copied;
-        std::vector<RunStart> starts;  // of each row; empty: all go on
+        std::vector<StretchStart> starts;  // of each row; empty: all go on
         std::vector<std::uint8_t> lead_ins;
 
-        const RunStart* run_starts() const { return starts.empty() ? nullptr : starts.data(); }
+        const StretchStart* stretch_starts() const { return starts.empty() ? nullptr : starts.data(); }
     };
 
     struct Array {
@@ -115,9 +115,9 @@ private:
     bool borrow(BorrowedArray Array::* rows, nb::handle given, RowPattern Array::* pattern, bool is_one = false);
     bool compare();
     void compare_array(Array& array);
-    RunPadding padding_of(BorrowedArray Array::* rows, std::size_t row) const;
+    StretchPadding padding_of(BorrowedArray Array::* rows, std::size_t row) const;
     void plan_starts(Frames Array::* frames, BorrowedArray Array::* rows, const std::vector<std::size_t>& chosen,
-                     const std::vector<RunPadding>& paddings);
+                     const std::vector<StretchPadding>& paddings);
 };
 
 // The planner of a writer, which has no memory.

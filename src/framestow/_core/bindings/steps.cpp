@@ -242,23 +242,23 @@ ArrayOf<double> returns_to_go(const BoundSteps& self, nb::handle indices_argumen
     return array;
 }
 
-// Per run: environment, position of its first step, number of steps, whether it is a whole ended episode, whether its
+// Per span: environment, position of its first step, number of steps, whether it is a whole ended episode, whether its
 // episode is open, and where its episode begins.
-TupleOf<Indices, Indices, Indices, ArrayOf<bool>, ArrayOf<bool>, Indices> readable_runs(BoundSteps& self) {
-    const std::vector<StepRun> runs = self.store().readable_runs();
-    const std::size_t count = runs.size();
+TupleOf<Indices, Indices, Indices, ArrayOf<bool>, ArrayOf<bool>, Indices> readable_spans(BoundSteps& self) {
+    const std::vector<StepSpan> spans = self.store().readable_spans();
+    const std::size_t count = spans.size();
     std::int64_t *env_ids = nullptr, *positions = nullptr, *num_steps = nullptr, *episodes = nullptr;
     bool *are_whole = nullptr, *are_open = nullptr;
     Indices env_array = new_array(count, env_ids), position_array = new_array(count, positions);
     Indices num_steps_array = new_array(count, num_steps), episode_array = new_array(count, episodes);
     ArrayOf<bool> whole_array = new_array(count, are_whole), open_array = new_array(count, are_open);
     for (std::size_t row = 0; row < count; ++row) {
-        episodes[row] = runs[row].episode;
-        env_ids[row] = static_cast<std::int64_t>(runs[row].env_id);
-        positions[row] = runs[row].position;
-        num_steps[row] = runs[row].num_steps;
-        are_whole[row] = runs[row].is_whole;
-        are_open[row] = runs[row].is_open;
+        episodes[row] = spans[row].episode;
+        env_ids[row] = static_cast<std::int64_t>(spans[row].env_id);
+        positions[row] = spans[row].position;
+        num_steps[row] = spans[row].num_steps;
+        are_whole[row] = spans[row].is_whole;
+        are_open[row] = spans[row].is_open;
     }
     return nb::make_tuple(env_array, position_array, num_steps_array, whole_array, open_array, episode_array);
 }
@@ -336,7 +336,7 @@ void restore_starts(BoundSteps& self, nb::handle counts_argument, nb::handle pos
 }
 
 // Sets what the properties of these names return.
-void restore_envs(BoundSteps& self, nb::handle newest_positions, nb::handle episode_starts, nb::handle run_starts,
+void restore_envs(BoundSteps& self, nb::handle newest_positions, nb::handle episode_starts, nb::handle stretch_starts,
                   nb::handle is_open, nb::handle unreadable_before) {
     EnvCursors::Envs envs(self.store().num_envs());
     const auto restore = [&](std::vector<std::int64_t>& values, nb::handle argument, const char* name) {
@@ -349,7 +349,7 @@ void restore_envs(BoundSteps& self, nb::handle newest_positions, nb::handle epis
     };
     restore(envs.newest_positions, newest_positions, "newest_positions");
     restore(envs.episode_starts, episode_starts, "episode_starts");
-    restore(envs.run_starts, run_starts, "run_starts");
+    restore(envs.stretch_starts, stretch_starts, "stretch_starts");
     restore(envs.unreadable_before, unreadable_before, "unreadable_before");
     if (!read_flags(is_open, 1, envs.is_open)) {
         refuse("is_open", "has the wrong form: it must be a boolean for each environment");
@@ -519,14 +519,14 @@ void bind_steps(nb::module_& module) {
         .def_prop_ro("n_step", [](const BoundSteps& self) { return self.rules().n_step; })
         .def_prop_ro("nbytes", [](const BoundSteps& self) { return self.store().nbytes(); })
         // Copies, with an entry for each environment: the position of its newest frame (-1 before the first), of the
-        // first frame of its newest episode and of its newest run, and the position below which frames may be lost.
+        // first frame of its newest episode and of its newest stretch, and the position below which frames may be lost.
         .def_prop_ro("newest_positions", &env_array<&EnvCursors::Envs::newest_positions>)
         .def_prop_ro("episode_starts", &env_array<&EnvCursors::Envs::episode_starts>)
-        .def_prop_ro("run_starts", &env_array<&EnvCursors::Envs::run_starts>)
+        .def_prop_ro("stretch_starts", &env_array<&EnvCursors::Envs::stretch_starts>)
         .def_prop_ro("unreadable_before", &env_array<&EnvCursors::Envs::unreadable_before>)
         .def_prop_ro("is_open", [](const BoundSteps& self) { return open_episodes(self.store().cursors()); })
         .def("restore_envs", &restore_envs, nb::arg("newest_positions"), nb::arg("episode_starts"),
-             nb::arg("run_starts"), nb::arg("is_open"), nb::arg("unreadable_before"))
+             nb::arg("stretch_starts"), nb::arg("is_open"), nb::arg("unreadable_before"))
         .def("begin", &begin, nb::arg("env_ids"))
         .def("close_episodes", [](BoundSteps& self) { self.store().close_episodes(); })
         .def("append", &append, nb::arg("env_ids"), nb::arg("actions"), nb::arg("rewards"), nb::arg("terminated"),
@@ -546,7 +546,7 @@ void bind_steps(nb::module_& module) {
                  return triples(evictions);
              })
         .def("resolve", &resolve, nb::arg("indices"), nb::arg("with_extras") = true, nb::arg("merges_windows") = false)
-        // As if n_step were 1; of pending steps too. One window each, of a border with frames of two runs.
+        // As if n_step were 1; of pending steps too. One window each, of a border with frames of two stretches.
         .def(
             "resolve_steps",
             [](BoundSteps& self, nb::handle indices, bool with_extras) {
@@ -598,7 +598,7 @@ void bind_steps(nb::module_& module) {
         .def("flags_of", &flags_of, nb::arg("indices"))
         .def("episode_spans", &episode_spans, nb::arg("indices"))
         .def("returns_to_go", &returns_to_go, nb::arg("indices"), nb::arg("discount"))
-        .def("readable_runs", &readable_runs)
+        .def("readable_spans", &readable_spans)
         .def("starts", &starts)
         .def("restore_starts", &restore_starts, nb::arg("counts"), nb::arg("positions"))
         .def("rebuild_starts", [](BoundSteps& self) { self.store().restore_starts(self.store().find_starts()); })

@@ -91,8 +91,8 @@ class SettledSteps:
         """Return the numbers of the sampleable steps of these ranks; rank 0 is the oldest."""
         return self.sampleable_indices()[ranks]
 
-    def sampleable_runs(self) -> Indices:
-        """Return all sampleable numbers as runs of consecutive ones, ``(runs, 2)``: first number and length."""
+    def sampleable_spans(self) -> Indices:
+        """Return all sampleable numbers as spans of consecutive ones, ``(spans, 2)``: first number and length."""
         numbers = self.sampleable_indices()
         starts = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
         return np.stack([numbers[starts], np.diff(starts, append=len(numbers))], axis=1)

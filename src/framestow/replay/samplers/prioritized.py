@@ -105,7 +105,7 @@ class Prioritized(Sampler):
     def begin(self, transitions: Sampleable) -> None:
         """Give all transitions priority 1, and restart the annealing of β."""
         fresh = Priorities(self.alpha, self.epsilon)
-        for indices in _pieces(transitions.sampleable_runs()):
+        for indices in _pieces(transitions.sampleable_spans()):
             fresh.mark_changed(transitions.slots_of(indices), indices)
         self._priorities, self.num_draws = fresh, 0
 
@@ -141,18 +141,18 @@ class Prioritized(Sampler):
         return self._priorities.total, self._priorities.smallest
 
     def state(self, transitions: Sampleable) -> dict[str, Any]:
-        """Return the settings, the number of draws, and the weights p^α by runs of indices."""
-        runs = transitions.sampleable_runs()
-        weights = np.empty(int(runs[:, 1].sum()), np.float32)
+        """Return the settings, the number of draws, and the weights p^α by spans of indices."""
+        spans = transitions.sampleable_spans()
+        weights = np.empty(int(spans[:, 1].sum()), np.float32)
         start = 0
-        for indices in _pieces(runs):
+        for indices in _pieces(spans):
             weights[start : start + len(indices)] = self._priorities.weights(transitions.slots_of(indices))
             start += len(indices)
         return {
             "settings": {name: getattr(self, name) for name in SETTINGS},
             "num_draws": self.num_draws,
             "largest": self._priorities.largest,
-            "runs": runs,
+            "runs": spans,
             "weights": weights,
         }
 
@@ -161,15 +161,15 @@ class Prioritized(Sampler):
 
         Saved weights p^α are converted to this sampler's α. Those saved with α = 0 have no priorities and are kept.
         """
-        runs, weights = _check_runs(state["runs"], state["weights"])
+        spans, weights = _check_spans(state["runs"], state["weights"])
         saved_alpha = float(state["settings"]["alpha"])
         exponent = self.alpha / saved_alpha if saved_alpha else 1.0
         restored = Priorities(self.alpha, self.epsilon)
         restored.restore(_NO_INDICES, np.empty(0, np.float32), float(state["largest"]) ** exponent)
-        for indices in _pieces(transitions.sampleable_runs()):
+        for indices in _pieces(transitions.sampleable_spans()):
             restored.mark_changed(transitions.slots_of(indices), indices)
         start = 0
-        for indices in _pieces(runs):
+        for indices in _pieces(spans):
             of_piece = weights[start : start + len(indices)]
             raised = of_piece if exponent == 1.0 else np.where(of_piece > 0, of_piece**exponent, np.float32(0))
             restored.restore(transitions.find_slots(indices), raised, restored.largest)
@@ -180,9 +180,9 @@ class Prioritized(Sampler):
 _NO_INDICES: Indices = np.empty(0, np.int64)
 
 
-def _pieces(runs: Indices) -> Iterator[Indices]:
-    """Yield the indices of runs in pieces, so that a million transitions need no large arrays."""
-    for first, count in runs.tolist():
+def _pieces(spans: Indices) -> Iterator[Indices]:
+    """Yield the indices of spans in pieces, so that a million transitions need no large arrays."""
+    for first, count in spans.tolist():
         for start in range(first, first + count, PIECE):
             yield np.arange(start, min(start + PIECE, first + count))
 
@@ -191,11 +191,11 @@ def _check_number(name: str, value: float, most: float) -> float:
     return real_number(name, value, 0, most, rule=f"it must be from 0 to {most:g}")
 
 
-def _check_runs(runs: npt.NDArray[Any], weights: npt.NDArray[Any]) -> tuple[Indices, npt.NDArray[np.float32]]:
-    """Return both; raise ``ValueError`` for runs and weights that no sampler can have saved."""
-    if runs.dtype != np.int64 or runs.ndim != 2 or runs.shape[1] != 2 or weights.dtype != np.float32:
-        raise ValueError("the saved priorities are not runs of indices with weights")
-    first, count = runs[:, 0], runs[:, 1]
+def _check_spans(spans: npt.NDArray[Any], weights: npt.NDArray[Any]) -> tuple[Indices, npt.NDArray[np.float32]]:
+    """Return both; raise ``ValueError`` for spans and weights that no sampler can have saved."""
+    if spans.dtype != np.int64 or spans.ndim != 2 or spans.shape[1] != 2 or weights.dtype != np.float32:
+        raise ValueError("the saved priorities are not spans of indices with weights")
+    first, count = spans[:, 0], spans[:, 1]
     if weights.shape != (count.sum(),) or (count < 1).any() or (first < 0).any() or (np.diff(first) < count[:-1]).any():
-        raise ValueError(f"{len(runs)} runs of indices do not fit {weights.size} saved priorities")
-    return runs, weights
+        raise ValueError(f"{len(spans)} spans of indices do not fit {weights.size} saved priorities")
+    return spans, weights

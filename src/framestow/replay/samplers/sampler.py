@@ -54,8 +54,8 @@ class Sampleable(Protocol):
     def sampleable_indices(self) -> Indices:
         """Return all indices, ascending."""
 
-    def sampleable_runs(self) -> Indices:
-        """Return all indices as runs of consecutive ones, ascending: first index and length, ``(runs, 2)``."""
+    def sampleable_spans(self) -> Indices:
+        """Return all indices as spans of consecutive ones, ascending: first index and length, ``(spans, 2)``."""
 
     def is_sampleable(self, indices: Indices) -> npt.NDArray[np.bool_]:
         """Return which of ``indices`` are sampleable."""
@@ -204,10 +204,10 @@ class Sampler(Protocol):
 
 def ranks_of(indices: Indices, transitions: Sampleable) -> npt.NDArray[np.int64]:
     """Return the ranks of sampleable transitions: the inverse of ``Sampleable.sampleable_at``."""
-    runs = transitions.sampleable_runs()
-    ranks_of_firsts = np.cumsum(runs[:, 1]) - runs[:, 1]
-    numbers = np.searchsorted(runs[:, 0], indices, side="right") - 1
-    ranks: npt.NDArray[np.int64] = ranks_of_firsts[numbers] + indices - runs[numbers, 0]
+    spans = transitions.sampleable_spans()
+    ranks_of_firsts = np.cumsum(spans[:, 1]) - spans[:, 1]
+    numbers = np.searchsorted(spans[:, 0], indices, side="right") - 1
+    ranks: npt.NDArray[np.int64] = ranks_of_firsts[numbers] + indices - spans[numbers, 0]
     return ranks
 
 

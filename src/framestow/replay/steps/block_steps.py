@@ -21,10 +21,10 @@ from framestow.replay.steps.step_store import (
     env_arrays,
     restore_env_arrays,
     restore_starts,
-    runs_of,
     slots_from_arrays,
     slots_from_block,
     slots_to_arrays,
+    spans_of,
     starts_state,
 )
 
@@ -53,9 +53,9 @@ class BlockSteps(StepBlocks):
         self._record = steps.record
         self.block_versions: dict[StepKey, int] = {}  # how often a sealed block was changed, of those that were
 
-    def sampleable_runs(self) -> Indices:
-        """Return all sampleable indices as runs of consecutive ones, ascending: first index and length of each."""
-        return runs_of(self.sampleable_indices())
+    def sampleable_spans(self) -> Indices:
+        """Return all sampleable indices as spans of consecutive ones, ascending: first index and length of each."""
+        return spans_of(self.sampleable_indices())
 
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if the step store contradicts itself."""
@@ -68,7 +68,7 @@ class BlockSteps(StepBlocks):
         must_be_sealed = self._are_sealed(segments, self.newest_positions[env_ids])
         if (are_sealed != must_be_sealed).any() or are_sealed.sum() != self.num_sealed:
             raise AssertionError("blocks are sealed too early or too late")
-        check_windows(self, self.sampleable_runs(), self.stack)
+        check_windows(self, self.sampleable_spans(), self.stack)
         check_starts(self)
 
     def without_block(self, env_id: int, stored: Indices) -> Indices:

@@ -52,8 +52,8 @@ class RingSteps(StepRing):
                 + ("" if steps.releases_pages else ", or give max_bytes: then unused steps take no memory")
             ) from error
 
-    def sampleable_runs(self) -> Indices:
-        """Return all sampleable indices as runs of consecutive ones, ascending: first index and length of each."""
+    def sampleable_spans(self) -> Indices:
+        """Return all sampleable indices as spans of consecutive ones, ascending: first index and length of each."""
         unsampleable = np.union1d(self.lost, self.pending)
         starts, stops = np.append(self.oldest, unsampleable + 1), np.append(unsampleable, self.next_index)
         return np.stack([starts, stops - starts], axis=1)[stops > starts]
@@ -65,7 +65,7 @@ class RingSteps(StepRing):
             raise AssertionError(f"{oldest=} {next_index=} do not span 0 to {self.capacity} transitions")
         if lost.size and (lost[0] < oldest or lost[-1] >= next_index):
             raise AssertionError(f"lost are {lost}, but the ring has {oldest} to {next_index - 1}")
-        check_windows(self, self.sampleable_runs(), self.stack)
+        check_windows(self, self.sampleable_spans(), self.stack)
         check_starts(self)
 
     def list_sealed_steps(self) -> list[StepKey]:

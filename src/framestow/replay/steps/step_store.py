@@ -71,17 +71,23 @@ FrameRange = tuple[int, int, int]  # environment, first position, position after
 
 MOST_SLOTS_CHECKED = 2**20  # larger step stores are not checked slot by slot
 
-ENV_FIELDS = ("newest_positions", "episode_starts", "run_starts", "is_open", "unreadable_before")
-"""Arrays with one entry per environment, in the order of ``StepStore.restore_envs``."""
+ENV_FIELDS = {
+    "steps.newest_positions": "newest_positions",
+    "steps.episode_starts": "episode_starts",
+    "steps.run_starts": "stretch_starts",
+    "steps.is_open": "is_open",
+    "steps.unreadable_before": "unreadable_before",
+}
+"""Arrays with one entry per environment, by name in a store, in the order of ``StepStore.restore_envs``."""
 
 
 POSITION_RANGE = 2**32  # slots store the low 32 bits of a position
 
 
-def runs_of(indices: Indices) -> Indices:
-    """Return the runs of consecutive numbers in ascending ``indices``: first number and length, ``(runs, 2)``.
+def spans_of(indices: Indices) -> Indices:
+    """Return the spans of consecutive numbers in ascending ``indices``: first number and length, ``(spans, 2)``.
 
-    >>> runs_of(np.array([3, 4, 5, 9])).tolist()
+    >>> spans_of(np.array([3, 4, 5, 9])).tolist()
     [[3, 3], [9, 1]]
     """
     starts = np.flatnonzero(np.diff(indices, prepend=-2) != 1)
@@ -97,7 +103,7 @@ def steps_in_pieces(steps: StepStore, most: int) -> Iterator[Indices]:
         yield pending[start : start + most]
 
 
-def check_windows(steps: StepStore, sampleable_runs: Indices, stack: int) -> None:
+def check_windows(steps: StepStore, sampleable_spans: Indices, stack: int) -> None:
     """Raise ``AssertionError`` if indices, slots or windows of the sampleable transitions contradict each other."""
     sampleable = steps.sampleable_indices()
     if len(sampleable) != len(steps) or (np.diff(sampleable) <= 0).any():
@@ -108,8 +114,8 @@ def check_windows(steps: StepStore, sampleable_runs: Indices, stack: int) -> Non
     everywhere = steps.indices_in(np.arange(min(steps.num_slots, MOST_SLOTS_CHECKED)))
     if steps.num_slots <= MOST_SLOTS_CHECKED and (np.sort(everywhere[everywhere >= 0]) != sampleable).any():
         raise AssertionError("a slot has a transition that is not sampleable")
-    if not np.array_equal(sampleable_runs, runs_of(sampleable)):
-        raise AssertionError("runs and indices of the sampleable transitions do not agree")
+    if not np.array_equal(sampleable_spans, spans_of(sampleable)):
+        raise AssertionError("spans and indices of the sampleable transitions do not agree")
     if (
         not steps.is_sampleable(sampleable).all()
         or (steps.sampleable_at(np.arange(len(sampleable))) != sampleable).any()
@@ -151,8 +157,9 @@ def check_starts(steps: StepStore) -> None:
     begins = steps.follow(sampleable, 1)[1][:, 0]
     if (begins != (steps.flags_of(sampleable) & BEGINS_EPISODE > 0)).any():
         raise AssertionError("the known episode starts and the flags of the steps do not agree")
-    if ((steps.run_starts < steps.episode_starts) | (steps.run_starts > steps.newest_positions.clip(min=0))).any():
-        raise AssertionError("the newest run of an environment is not in its newest episode")
+    stretch_starts, newest = steps.stretch_starts, steps.newest_positions
+    if ((stretch_starts < steps.episode_starts) | (stretch_starts > newest.clip(min=0))).any():
+        raise AssertionError("the newest stretch of an environment is not in its newest episode")
 
 
 STEP_KEYS, COLUMN_KEYS = ("env_id", "position", "history"), ("action", "reward", "flags")  # by prefix in a store
@@ -196,7 +203,7 @@ def slots_from_block(block: bytes | None, record: np.dtype[Any], num_slots: int,
 
 def env_arrays(steps: StepStore) -> Arrays:
     """Return copies of the arrays in ``ENV_FIELDS``."""
-    return {f"steps.{name}": getattr(steps, name) for name in ENV_FIELDS}
+    return {name: getattr(steps, field) for name, field in ENV_FIELDS.items()}
 
 
 def restore_env_arrays(steps: StepStore, arrays: Arrays) -> None:
@@ -209,7 +216,7 @@ def restore_env_arrays(steps: StepStore, arrays: Arrays) -> None:
                 f"{name} has shape {values.shape}: this memory has {plural(steps.num_envs, 'environment')}; "
                 "load an older save"
             )
-    dtypes = (np.bool_ if name == "is_open" else np.int64 for name in ENV_FIELDS)
+    dtypes = (np.bool_ if name == "steps.is_open" else np.int64 for name in saved)
     steps.restore_envs(*map(np.ascontiguousarray, saved.values(), dtypes))
 
 

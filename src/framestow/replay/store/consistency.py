@@ -90,7 +90,7 @@ def find_step_problems(
             ("two transitions end at this frame", is_same & (apart == 0)),
             ("its index is below that of an earlier step", is_same & (apart < 0)),
             ("a step follows the end of its episode", follows & (np.roll(flags, 1) & ENDS > 0)),
-            ("its history has another length than its run", follows & (counts != np.roll(next_counts, 1))),
+            ("its history has another length than its stretch", follows & (counts != np.roll(next_counts, 1))),
             ("its history begins before its episode", (flags & BEGINS_EPISODE > 0) & (counts != 2)),
             ("its episode is open", (flags & ENDS > 0) & (lasts == newest[env_ids]) & steps.is_open[env_ids]),
             ("the known starts of episodes do not fit it", starts.contradict(carried, apart * is_same, has_all)),
@@ -108,11 +108,11 @@ def find_step_problems(
 
 
 def _find_env_problems(steps: StepStore) -> Iterator[str]:
-    newest, episode_starts, run_starts = steps.newest_positions, steps.episode_starts, steps.run_starts
+    newest, episode_starts, stretch_starts = steps.newest_positions, steps.episode_starts, steps.stretch_starts
     if ((episode_starts < 0) | (episode_starts > newest.clip(min=0))).any():
         yield "an episode begins at a position without a frame"
-    if ((run_starts < episode_starts) | (run_starts > newest.clip(min=0))).any():
-        yield "the newest run of an environment is not in its newest episode"
+    if ((stretch_starts < episode_starts) | (stretch_starts > newest.clip(min=0))).any():
+        yield "the newest stretch of an environment is not in its newest episode"
     if (steps.is_open & (newest < 0)).any():
         yield "an episode without a frame is open"
 

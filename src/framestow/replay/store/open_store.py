@@ -239,7 +239,7 @@ class OpenStore:
         """Return a value that differs after any change of the memory."""
         steps = self._parts.steps
         with self._parts.lock:
-            of_envs = steps.newest_positions, steps.episode_starts, steps.run_starts, steps.is_open
+            of_envs = steps.newest_positions, steps.episode_starts, steps.stretch_starts, steps.is_open
             drawn = self._parts.generator.bit_generator.state
             return (
                 [array.tobytes() for array in of_envs],

@@ -35,8 +35,8 @@ from framestow.replay.store.snapshot import (
     NEXT_POSITIONS,
     OPEN_SEGMENTS,
     OPEN_SIZES,
-    RUN_COUNTS,
-    SEGMENT_RUNS,
+    SEGMENT_SPANS,
+    SPAN_COUNTS,
     VERSIONS,
     iterate_sealed_segments,
     open_segments,
@@ -322,14 +322,14 @@ class StoredMemory(Closing):
         self._check_integers(NEXT_POSITIONS, tracks, MAX_NUMBER * self.commit.frames_per_segment)
         num_bytes = self.arrays.get(OPEN_SEGMENTS, _EMPTY).nbytes
         sizes = self._check_integers(OPEN_SIZES, tracks, num_bytes)
-        num_runs = len(self.arrays.get(SEGMENT_RUNS, _EMPTY))
-        counts = self._check_integers(RUN_COUNTS, tracks, num_runs)
-        runs = self._check_integers(SEGMENT_RUNS, (num_runs, 2), MAX_NUMBER)
+        num_spans = len(self.arrays.get(SEGMENT_SPANS, _EMPTY))
+        counts = self._check_integers(SPAN_COUNTS, tracks, num_spans)
+        spans = self._check_integers(SEGMENT_SPANS, (num_spans, 2), MAX_NUMBER)
         num_versions = sum(file["blocks"] for file in self.commit.steps["files"])
         if len(self._check_integers(VERSIONS, (len(self.arrays.get(VERSIONS, _EMPTY)), 3), MAX_NUMBER)) > num_versions:
             raise self._inconsistency(f"it has more versions of blocks than the {num_versions} blocks")
-        lengths = runs[:, 1] - runs[:, 0] + 1
-        if int(sizes.sum()) != num_bytes or int(counts.sum()) != num_runs:
+        lengths = spans[:, 1] - spans[:, 0] + 1
+        if int(sizes.sum()) != num_bytes or int(counts.sum()) != num_spans:
             raise self._inconsistency("its arrays do not match its tracks")
         if (lengths < 1).any() or int(lengths.sum()) > self._num_frame_blocks:
             raise self._inconsistency(f"it names {lengths.sum()} segments and the log has {self._num_frame_blocks}")

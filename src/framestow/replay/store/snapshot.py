@@ -29,7 +29,7 @@ NO_VERSIONS: Mapping[tuple[int, int], int] = MappingProxyType({})
 # Names of arrays in the state of a commit; they are part of the format.
 OPEN_SEGMENTS, OPEN_SIZES = "frames.open_segments", "frames.open_sizes"
 VERSIONS = "steps.versions"
-NEXT_POSITIONS, SEGMENT_RUNS, RUN_COUNTS = "frames.next_positions", "frames.runs", "frames.run_counts"
+NEXT_POSITIONS, SEGMENT_SPANS, SPAN_COUNTS = "frames.next_positions", "frames.runs", "frames.run_counts"
 
 
 class Snapshot(NamedTuple):
@@ -43,8 +43,8 @@ class Snapshot(NamedTuple):
         frames.next_positions   next position of each track of frames (``MemorySettings.tracks``)
         frames.open_sizes       bytes of each track's open segment
         frames.open_segments    the open segments, concatenated
-        frames.runs             sealed segments, as runs of consecutive numbers (``segment_runs``)
-        frames.run_counts       number of runs of each track
+        frames.runs             sealed segments, as spans of consecutive numbers (``frame_arrays``)
+        frames.run_counts       number of spans of each track
         steps.versions          track, number and version of the sealed blocks of steps that were changed (version > 0)
     """
     num_transitions: int
@@ -173,9 +173,9 @@ def take_snapshot(parts: MemoryParts, sealed: PackedKeys, sealed_blocks: PackedK
 
 
 def frame_arrays(positions: npt.ArrayLike, open_segments: list[bytes], sealed: PackedKeys) -> Arrays:
-    """Return the arrays of frames: next positions and open segments by track, and sealed segments as runs.
+    """Return the arrays of frames: next positions and open segments by track, and sealed segments as spans.
 
-    A run has consecutive numbers:
+    A span has consecutive numbers:
 
     >>> from framestow.storage.files.block_format import pack_keys
     >>> sealed = pack_keys([0, 0, 0, 0, 1], np.array([3, 4, 5, 9, 7]))
@@ -190,8 +190,8 @@ def frame_arrays(positions: npt.ArrayLike, open_segments: list[bytes], sealed: P
         NEXT_POSITIONS: np.array(positions, np.int64),
         OPEN_SIZES: np.array([len(segment) for segment in open_segments], np.int64),
         OPEN_SEGMENTS: np.frombuffer(b"".join(open_segments), np.uint8),
-        SEGMENT_RUNS: numbers,
-        RUN_COUNTS: np.bincount(tracks[:, 0], minlength=len(open_segments)),
+        SEGMENT_SPANS: numbers,
+        SPAN_COUNTS: np.bincount(tracks[:, 0], minlength=len(open_segments)),
     }
 
 
@@ -213,6 +213,6 @@ def iterate_sealed_segments(arrays: Arrays) -> Iterator[BlockKey]:
     >>> [tuple(key) for key in iterate_sealed_segments(arrays)]
     [(0, 3), (0, 4), (1, 9)]
     """
-    tracks = np.repeat(np.arange(len(arrays[RUN_COUNTS])), arrays[RUN_COUNTS])
-    for track, (first, last) in zip(tracks.tolist(), arrays[SEGMENT_RUNS].tolist(), strict=True):
+    tracks = np.repeat(np.arange(len(arrays[SPAN_COUNTS])), arrays[SPAN_COUNTS])
+    for track, (first, last) in zip(tracks.tolist(), arrays[SEGMENT_SPANS].tolist(), strict=True):
         yield from (BlockKey(track, number) for number in range(first, last + 1))

@@ -20,7 +20,7 @@ from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.interface import Closing
 from framestow.process import free_memory
 from framestow.replay.byte_amounts import format_bytes
-from framestow.replay.episodes import EpisodeRuns
+from framestow.replay.episodes import EpisodeSpans
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_fields import ALL_FLAGS, slot_record
 from framestow.replay.steps.step_store import StepKey
@@ -487,7 +487,7 @@ class VerifiedGeneration:
     def list_envs_cut_short(self) -> list[int]:
         """Return the environments whose newest observation lacks a frame."""
         frames, newest = StoredFrames(self), self.steps.newest_positions
-        firsts = np.maximum(self.steps.run_starts, newest - self.stored.settings.stack + 1)
+        firsts = np.maximum(self.steps.stretch_starts, newest - self.stored.settings.stack + 1)
         return [
             env_id
             for env_id in np.flatnonzero(newest >= 0).tolist()
@@ -527,13 +527,13 @@ class VerifiedGeneration:
 
     def _find_missing_frames(self) -> Iterator[str]:
         """Yield the transitions whose frames are missing."""
-        runs, frames = EpisodeRuns.of(self.steps).runs, StoredFrames(self)
+        spans, frames = EpisodeSpans.of(self.steps).spans, StoredFrames(self)
         for env_id in range(self.steps.num_envs):
-            of_env = runs[runs["env_id"] == env_id]
+            of_env = spans[spans["env_id"] == env_id]
             firsts = of_env["first"] - of_env["history"]
             lasts = of_env["first"] + of_env["length"]
-            for run in np.flatnonzero(~frames.contain(env_id, firsts, lasts)):
-                needed = f"{firsts[run]} to {lasts[run]}"
+            for span in np.flatnonzero(~frames.contain(env_id, firsts, lasts)):
+                needed = f"{firsts[span]} to {lasts[span]}"
                 yield f"environment {env_id}: transitions need frames {needed}, and some are missing"
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from framestow.errors import DamagedDataError
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.repair import repair_store
-from oracles.damaged_stores import StoredRun, damages_of
+from oracles.damaged_stores import RecordedStore, damages_of
 from oracles.store_files import generations
 from replay.store.crashes.test_repairs_that_load import KINDS
 
@@ -38,25 +38,25 @@ def record(file: Path) -> None:
         share = NUM_DAMAGES * (number + 1) // len(KINDS) - len(kept)
         with tempfile.TemporaryDirectory() as folder:
             whole, store = Path(folder) / "whole", Path(folder) / "store"
-            run = StoredRun(kind, whole)
+            recorded = RecordedStore(kind, whole)
             damages = damages_of(whole)
             names = np.array([*damages])
             for name in random.choice(names, share, replace=share > len(names)).tolist():
                 shutil.copytree(whole, store)
                 damages[name](store)
-                kept[f"{len(kept)}: {kind}, {name}"] = repair(run, store)
+                kept[f"{len(kept)}: {kind}, {name}"] = repair(recorded, store)
                 shutil.rmtree(store)
     file.write_text(json.dumps(kept))
 
 
-def repair(run: StoredRun, store: Path) -> dict[str, list[int]]:
+def repair(recorded: RecordedStore, store: Path) -> dict[str, list[int]]:
     """Repair a store; return the transitions that each of its generations keeps, after a check of their content."""
     try:
         repair_store(store)
     except DamagedDataError:
         return {}
     memories = {number: ReplayMemory.load(store, generation=number) for number in generations(store)}
-    return {str(number): sorted(run.assert_is_part(memory)) for number, memory in memories.items()}
+    return {str(number): sorted(recorded.assert_is_part(memory)) for number, memory in memories.items()}
 
 
 def compare(before: Kept, after: Kept) -> None:

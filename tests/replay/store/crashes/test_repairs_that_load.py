@@ -15,7 +15,7 @@ from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.format import FolderContents
 from framestow.replay.store.repair import repair_store
 from framestow.replay.store.verify import verify_store
-from oracles.damaged_stores import Kind, StoredRun, contents, cut_off, damages_of, remove
+from oracles.damaged_stores import Kind, RecordedStore, contents, cut_off, damages_of, remove
 from oracles.store_files import log_file
 
 pytestmark = pytest.mark.slow  # more than two seconds
@@ -50,7 +50,7 @@ KINDS = [
 ]
 
 
-def assert_repaired_or_unchanged(life: StoredRun, store: Path) -> Counter[str]:
+def assert_repaired_or_unchanged(life: RecordedStore, store: Path) -> Counter[str]:
     """Repair a store and compare it with the recording; count the outcomes of its generations."""
     before, folder = contents(store), FolderContents(store)
     try:
@@ -78,7 +78,7 @@ def assert_repaired_or_unchanged(life: StoredRun, store: Path) -> Counter[str]:
 
 
 def assert_each_is_repaired(kind: Kind, chosen: Iterable[str] | slice, folder: Path) -> Counter[str]:
-    life = StoredRun(kind, folder / "whole")
+    life = RecordedStore(kind, folder / "whole")
     damages = damages_of(folder / "whole")
     outcomes: Counter[str] = Counter()
     for name in list(damages)[chosen] if isinstance(chosen, slice) else chosen:
@@ -104,7 +104,7 @@ def test_an_environment_whose_newest_segment_was_just_sealed_loads_after_a_repai
 @pytest.mark.parametrize("retention", ["random", "fifo"])
 def test_a_generation_and_one_that_went_back_to_it_keep_their_own_frames_through_a_repair(retention, tmp_path):
     kind = Kind((250, 60) if retention == "random" else (400, 150), retention=retention, stack=2, resumes_first=True)
-    life = StoredRun(kind, tmp_path / "whole")
+    life = RecordedStore(kind, tmp_path / "whole")
     logs = sorted(path.name for path in (tmp_path / "whole").glob("frames-*.log"))
 
     for name in logs:
@@ -116,7 +116,7 @@ def test_a_generation_and_one_that_went_back_to_it_keep_their_own_frames_through
 
 
 def test_a_memory_resumes_from_each_of_several_repaired_generations(tmp_path):
-    life = StoredRun(Kind((250, 60), stack=2, resumes_first=True), tmp_path / "whole")
+    life = RecordedStore(Kind((250, 60), stack=2, resumes_first=True), tmp_path / "whole")
     newest = damages_of(tmp_path / "whole")["newest of all tracks flipped"]
 
     for generation in life.numbers:
@@ -134,7 +134,7 @@ def test_a_memory_resumes_from_each_of_several_repaired_generations(tmp_path):
 
 
 def test_a_store_that_cannot_be_loaded_is_refused_and_unchanged(tmp_path, monkeypatch):
-    StoredRun(Kind((100, 40)), tmp_path / "store")
+    RecordedStore(Kind((100, 40)), tmp_path / "store")
     cut_off(log_file(tmp_path / "store", "frames").name, 1)(tmp_path / "store")
     before = contents(tmp_path / "store")
 
@@ -179,7 +179,7 @@ def test_step_counts_at_which_a_segment_ends_are_repaired(retention, tmp_path, r
         record_property(outcome, number)
 
 
-def assert_skipped_damage_is_flushed(life: StoredRun, store: Path) -> bool:
+def assert_skipped_damage_is_flushed(life: RecordedStore, store: Path) -> bool:
     """Open with ``on_damage="skip"``, read everything, and flush; the flushed store loads without the damage."""
     try:
         memory = ReplayMemory.open(store, read_only=False, on_damage="skip", flush_every=None)
@@ -207,7 +207,7 @@ def assert_skipped_damage_is_flushed(life: StoredRun, store: Path) -> bool:
     "kind", [CLOSES_A_SEGMENT, Kind((700, 800), retention="fifo", stack=2)], ids=["random", "fifo"]
 )
 def test_a_flush_leaves_out_skipped_damage(kind, tmp_path):
-    life = StoredRun(kind, tmp_path / "whole")
+    life = RecordedStore(kind, tmp_path / "whole")
     damages = damages_of(tmp_path / "whole")
     num_opened = 0
     for name in ("newest of all tracks flipped", "a byte missing at the end of frames.000001.log"):
@@ -225,7 +225,7 @@ def test_a_flush_leaves_out_damage_skipped_anywhere(first, tmp_path, record_prop
     outcomes: Counter[str] = Counter()
     for number, kind in enumerate(KINDS[first::6]):
         if not kind.resumes_first:
-            life = StoredRun(kind, tmp_path / f"whole {number}")
+            life = RecordedStore(kind, tmp_path / f"whole {number}")
             damages = damages_of(tmp_path / f"whole {number}")
             for name in [name for name in damages if "," not in name][first::6]:
                 store = Path(shutil.copytree(tmp_path / f"whole {number}", tmp_path / "store"))

@@ -1,4 +1,4 @@
-"""The frames of several environments, and the paddings of their runs, in plain lists."""
+"""The frames of several environments, and the paddings of their stretches, in plain lists."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 CONTINUES, ZEROS, LEAD_INS, USUAL = range(4)  # the paddings of FrameStorage.append
 
 
-class ListedRuns:
+class ListedStretches:
     """Every appended frame; a window is built from the frames that a person would write down."""
 
     def __init__(self, num_envs: int) -> None:
         self.frames: list[list[NDArray[Any]]] = [[] for _ in range(num_envs)]
-        self.older: list[dict[int, list[NDArray[Any]]]] = [{} for _ in range(num_envs)]  # by a run's first position
+        self.older: list[dict[int, list[NDArray[Any]]]] = [{} for _ in range(num_envs)]  # by a stretch's first position
         self.stored: list[set[int]] = [set() for _ in range(num_envs)]
 
     def append(self, env_id: int, frame: NDArray[Any], padding: int, lead_ins: NDArray[Any]) -> None:
@@ -39,5 +39,5 @@ class ListedRuns:
     def has(self, env_id: int, last: int, count: int) -> bool:
         return set(range(last - count + 1, last + 1)) <= self.stored[env_id]
 
-    def copy(self) -> ListedRuns:
+    def copy(self) -> ListedStretches:
         return copy.deepcopy(self)

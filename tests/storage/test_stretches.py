@@ -1,4 +1,4 @@
-"""Runs of frames that bring their own padding: windows show it wherever and however the frames are stored."""
+"""Stretches of frames that bring their own padding: windows show it wherever and however the frames are stored."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from framestow.errors import DamagedDataError, DamagedSegmentError, InvalidSetti
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import observation_spec
 from framestow.storage.frame_storage import FrameStorage
-from oracles.listed_runs import CONTINUES, LEAD_INS, USUAL, ZEROS, ListedRuns
-from oracles.plain_store import frames_of_segment, runs_of_segment
+from oracles.listed_stretches import CONTINUES, LEAD_INS, USUAL, ZEROS, ListedStretches
+from oracles.plain_store import frames_of_segment, stretches_of_segment
 
 NUM_ENVS = 2
 SPECS = {
@@ -94,7 +94,7 @@ class AgainstLists(RuleBasedStateMachine):
     def begin(self, kind, name, depth, segment, seed):
         self.spec, self.name, self.depth, self.segment = SPECS[kind], name, depth, segment
         self.rng = np.random.default_rng(seed)
-        self.storage, self.listed = self.new_storage(name), ListedRuns(NUM_ENVS)
+        self.storage, self.listed = self.new_storage(name), ListedStretches(NUM_ENVS)
         self.folder = Path(tempfile.mkdtemp())
         self.num_files = 0
         self.snapshot, self.seen = None, None
@@ -220,14 +220,14 @@ TestAgainstLists = pytest.mark.slow(AgainstLists.TestCase)  # more than two seco
 
 def filled(spec, depth, paddings, seed=0, **options):
     """A storage of one environment, and the list of it, with a frame of each of those paddings."""
-    storage, listed = FrameStorage(spec, 1, depths=[depth], **options), ListedRuns(1)
+    storage, listed = FrameStorage(spec, 1, depths=[depth], **options), ListedStretches(1)
     append(storage, listed, spec, depth, [(0, padding) for padding in paddings], np.random.default_rng(seed))
     return storage, listed
 
 
 @pytest.mark.parametrize("name", ["packed", "raw"])
 @pytest.mark.parametrize("kind", SPECS)
-def test_a_run_with_a_stack_of_256_begins_with_its_lead_ins(kind, name):
+def test_a_stretch_with_a_stack_of_256_begins_with_its_lead_ins(kind, name):
     paddings = [LEAD_INS, CONTINUES, LEAD_INS, ZEROS, CONTINUES, LEAD_INS, USUAL, LEAD_INS]
     storage, listed = filled(SPECS[kind], 256, paddings, storage=name, frames_per_segment=3)
 
@@ -321,17 +321,17 @@ def test_a_plain_reader_of_the_documented_format_reads_the_same(kind, name):
     storage, listed = filled(spec, 3, paddings, storage=name, frames_per_segment=7)
     array = {"shape": spec.shape, "dtype": spec.dtype.str, "is_scaled": spec.is_scaled}
 
-    segment, runs = runs_of_segment(storage.segment(0, 0), array)
+    segment, stretches = stretches_of_segment(storage.segment(0, 0), array)
 
     np.testing.assert_array_equal(listed.frames[0], frames_of_segment(segment, array))
-    assert [0, 1, 4, 5] == list(runs)
-    for position, older in runs.items():
+    assert [0, 1, 4, 5] == list(stretches)
+    for position, older in stretches.items():
         shown = np.zeros((2, *spec.shape)) if older is None else older
         np.testing.assert_array_equal(listed.window(0, position, 1, 3, "first_frame")[:2], shown)
 
 
 @pytest.mark.parametrize("kind", ["pixels", "scaled", "vectors"])
-def test_any_changed_byte_of_a_segment_with_runs_is_found(kind):
+def test_any_changed_byte_of_a_segment_with_stretches_is_found(kind):
     storage, _ = filled(SPECS[kind], 3, [LEAD_INS, ZEROS, CONTINUES, LEAD_INS], frames_per_segment=4)
     segment = bytearray(storage.segment(0, 0))
 
@@ -374,7 +374,7 @@ def test_arrays_of_lower_depth_have_the_last_frames_of_each_window():
     depths = {"camera": 4, "joints": 1, "past": 2}
     spec = observation_spec(specs)
     storage = FrameStorage(spec, 1, frames_per_segment=3, depths=[depths[key] for key in specs])
-    listed = {key: ListedRuns(1) for key in specs}
+    listed = {key: ListedStretches(1) for key in specs}
     rng = np.random.default_rng(1)
     for padding in [LEAD_INS, CONTINUES, CONTINUES, ZEROS, CONTINUES, LEAD_INS, USUAL, CONTINUES, CONTINUES, LEAD_INS]:
         frames = {key: frames_of(specs[key], 1, rng) for key in specs}
