@@ -444,8 +444,7 @@ StepBlocks::Slot StepBlocks::slot_of(std::int64_t index) const {
         left -= half;
     }
     // An evicted block leaves its entry behind until the next `compact`.
-    const bool is_here =
-        index >= 0 && !numbers_.empty() && numbers_[order] == number && records_of_[order] != nullptr;
+    const bool is_here = index >= 0 && !numbers_.empty() && numbers_[order] == number && records_of_[order] != nullptr;
     return is_here ? Slot{order, static_cast<std::size_t>(index % rules_.segment_frames)} : Slot{numbers_.size(), 0};
 }
 
