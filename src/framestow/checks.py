@@ -193,3 +193,26 @@ def check_indices(indices: Any, most_axes: int | None = None) -> npt.NDArray[np.
             f"indices have shape {array.shape}: they must have {most_axes} axis; flatten them with .ravel()"
         )
     return array.astype(np.int64, copy=False) if most_axes is None else np.ascontiguousarray(array, np.int64)
+
+
+def check_rows(
+    indices: Any, name: str, values: Any, row_shape: tuple[int, ...] = ()
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+    """Return indices of any shape as one axis, without -1 (masked steps), and their rows of ``values``.
+
+    Raises:
+        InvalidSettingsError: they are no integers.
+        InvalidStepError: ``values`` have another shape than ``(*indices.shape, *row_shape)``.
+
+    >>> [array.tolist() for array in check_rows([[3, -1], [4, 5]], "rewards", [[0.5, 0.0], [1.5, 2.5]])]
+    [[3, 4, 5], [0.5, 1.5, 2.5]]
+    """
+    asked, array = check_indices(indices), as_array(name, values, InvalidStepError)
+    shape = asked.shape + row_shape
+    if array.shape != shape:
+        raise InvalidStepError(
+            f"{name} has shape {array.shape}: indices of shape {asked.shape} take values of shape {shape}; give one "
+            "value for each index"
+        )
+    is_step = asked != -1
+    return asked[is_step], array[is_step]

@@ -43,6 +43,23 @@ class HidesNames:
         return [name for name in super().__dir__() if name not in self._hidden_names]
 
 
+class LacksCalls:
+    """An object that lacks some calls of a ``ReplayMemory``. Asking for one says why, and what to do instead."""
+
+    _lacking: ClassVar[tuple[frozenset[str], str]]  # their names; the reason and the way out
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            names, reason = self._lacking
+            why = f": {reason}" if name in names else ""
+            raise AttributeError(f"a {type(self).__name__} has no {name}{why}")
+
+
+CHANGES = frozenset({"set_rewards", "set_extras", "forget", "clear"})
+"""The calls of a memory that change stored steps."""
+
+
 def one_line(described: object, details: Callable[[], Iterable[str]]) -> str:
     """Return ``Class(detail, detail)``, and never raise: debuggers call ``repr`` on objects that are half built."""
     try:

@@ -92,6 +92,11 @@ class ListMemory:
             self.current[env_id] = next_stretch
             self.is_open[env_id] = not (ended or cut)
 
+    def set_fields(self, indices: list[int], rewards: np.ndarray, extras: dict[str, np.ndarray]) -> None:
+        for row, index in enumerate(indices):
+            self.steps[index].reward = float(rewards[row])
+            self.steps[index].extras |= {name: values[row] for name, values in extras.items()}
+
     def stacked(self, stretch: list[np.ndarray], last: int) -> np.ndarray:
         before = np.zeros_like(stretch[0]) if self.stack_padding == "zeros" else stretch[0]
         wanted = range(last - self.stack + 1, last + 1)

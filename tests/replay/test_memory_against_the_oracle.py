@@ -76,6 +76,17 @@ class MemoryMachine(RuleBasedStateMachine):
         assert (batch_size,) == batch.index.shape
         assert_batch_is_what_the_oracle_holds(batch, self.oracle)
 
+    @precondition(lambda self: self.numbers_by_index())
+    @rule(count=st.integers(1, 40))
+    def change_rewards_and_extras(self, count):
+        numbers = self.numbers_by_index()
+        indices = self.random.choice(list(numbers), count)  # some of them twice
+        rewards, extras = self.random.normal(size=count), self.new_extras(count)
+        extras = {name: values for name, values in extras.items() if self.random.random() < 0.7}
+        self.memory.set_rewards(indices, rewards)
+        self.memory.set_extras(indices, extras)
+        self.oracle.set_fields([numbers[index] for index in indices.tolist()], rewards, extras)
+
     @precondition(lambda self: not all(self.oracle.is_open))
     @rule()
     def a_refused_step_leaves_no_trace(self):
@@ -115,6 +126,16 @@ class MemoryMachine(RuleBasedStateMachine):
     def new_actions(self, count: int) -> np.ndarray:
         return self.random.integers(0, NUM_ACTIONS, count)
 
+    def new_extras(self, count: int) -> dict[str, np.ndarray]:
+        return {
+            name: self.random.integers(0, 100, (count, *np.dtype(dtype).shape)).astype(np.dtype(dtype).base)
+            for name, dtype in self.extras.items()
+        }
+
+    def numbers_by_index(self) -> dict[int, int]:
+        """The indices of stored steps, pending ones too, each with the number of the step in the oracle."""
+        return {index: index for index in self.oracle.kept}
+
     def step_once(self, end_chance: float) -> None:
         env_ids = [env_id for env_id, is_open in enumerate(self.oracle.is_open) if is_open]
         if self.random.random() < 0.2:  # as when another environment only resets
@@ -122,10 +143,7 @@ class MemoryMachine(RuleBasedStateMachine):
         actions = self.new_actions(len(env_ids))
         terminated, truncated = self.random.random((2, len(env_ids))) < end_chance
         frames = self.new_frames(len(env_ids))
-        extras = {
-            name: self.random.integers(0, 100, (len(env_ids), *np.dtype(dtype).shape)).astype(np.dtype(dtype).base)
-            for name, dtype in self.extras.items()
-        }
+        extras = self.new_extras(len(env_ids))
         step = (actions, actions.astype(np.float64), terminated, truncated, frames, env_ids, extras)
         borders = self.random.random(len(env_ids)) < self.border_chance
         self.append(step, borders)

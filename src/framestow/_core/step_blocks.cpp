@@ -389,6 +389,15 @@ bool StepBlocks::is_pending(std::int64_t index) const {
     return pending_.contains(block.env_id, position, index);
 }
 
+std::uint8_t* StepBlocks::stored_record(std::int64_t index) {
+    const Slot slot = slot_of(index);
+    if (slot.order >= numbers_.size()) {
+        return nullptr;
+    }
+    std::uint8_t* const record = blocks_[slot.order]->records.data() + slot.place * records_.bytes();
+    return StepRecords::is_taken(record) ? record : nullptr;
+}
+
 std::size_t StepBlocks::resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
     for (std::size_t row = 0; row < count; ++row) {
         const Slot slot = slot_of(indices[row]);

@@ -51,6 +51,7 @@ public:
     std::size_t size() const override { return static_cast<std::size_t>(sampleable_.total()); }
     bool is_sampleable(std::int64_t index) const override;
     bool is_pending(std::int64_t index) const override;
+    std::uint8_t* stored_record(std::int64_t index) override;
     std::int64_t sampleable_at(std::int64_t rank) const override;
     std::vector<std::int64_t> sampleable_after(std::int64_t after, std::size_t count) const override;
     std::vector<std::int64_t> lost_indices() const override;

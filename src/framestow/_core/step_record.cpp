@@ -91,6 +91,11 @@ void StepRecords::write(std::uint8_t* record, const Steps& steps, std::size_t ro
     }
 }
 
+bool StepRecords::may_change(std::size_t offset, std::size_t count) const {
+    return (offset == kRewardAt && count == sizeof(float)) ||
+           (offset >= columns_at_ && offset <= record_bytes_ && count <= record_bytes_ - offset);
+}
+
 void StepRecords::write_lost(std::uint8_t* record) const {
     std::memset(record, 0, record_bytes_);
     store(record + kPositionAt, static_cast<std::uint32_t>(newest_positions_[0] - kFarBack));

@@ -104,6 +104,9 @@ public:
     void write(std::uint8_t* record, const Steps& steps, std::size_t row, std::int64_t position, std::int64_t history,
                std::uint8_t more_flags) const;
 
+    // Returns whether these bytes are of the reward or of the extra fields, which may change in a stored step.
+    bool may_change(std::size_t offset, std::size_t count) const;
+
     // Writes the placeholder of a lost step: of environment 0, with a position so old that no step follows it.
     void write_lost(std::uint8_t* record) const;
 

@@ -32,6 +32,9 @@ public:
         return index >= oldest_ && index < next_index_ && !unsampleable_.contains(index);
     }
     bool is_pending(std::int64_t index) const override;
+    std::uint8_t* stored_record(std::int64_t index) override {
+        return index >= oldest_ && index < next_index_ ? slot(index) : nullptr;
+    }
     std::int64_t sampleable_at(std::int64_t rank) const override { return unsampleable_.sampleable(oldest_, rank); }
     std::vector<std::int64_t> sampleable_after(std::int64_t after, std::size_t count) const override;
     std::vector<std::int64_t> lost_indices() const override;

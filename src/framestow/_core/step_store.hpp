@@ -72,6 +72,9 @@ public:
     virtual std::vector<std::int64_t> lost_indices() const = 0;  // ascending
     std::vector<std::int64_t> pending_indices() const { return pending_.indices(); }
 
+    // Returns the record of a stored step, lost or not; null if it is not stored. What is written to it counts at once.
+    virtual std::uint8_t* stored_record(std::int64_t index) = 0;
+
     // Slots: small numbers of the steps' places, reused after eviction.
     virtual std::int64_t num_slots() const = 0;
     virtual std::int64_t slot_number_of(std::int64_t index) const = 0;

@@ -29,7 +29,7 @@ from framestow.distributed.shard import ShardSettings, StartShards, sampler_sett
 from framestow.distributed.writer import Priorities, ShardWriter, StepCalls, WriterSettings
 from framestow.errors import ActorLostError, DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.frames.stacking import StackPadding
-from framestow.interface import Closing, one_line, plural
+from framestow.interface import CHANGES, Closing, LacksCalls, one_line, plural
 from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.byte_amounts import parse_bytes
 from framestow.replay.eviction import Retention
@@ -58,7 +58,7 @@ from framestow.storage.frame_storage import Storage
 KIND, VERSION = "framestow sharded replay", 1
 
 
-class ShardedReplay(StepCalls, Closing):
+class ShardedReplay(StepCalls, LacksCalls, Closing):
     """Replay memory in several shards, each of which owns a ``ReplayMemory`` with a part of the environments.
 
     Environment e belongs to shard ``e % shards``. The calls are those of ``ReplayMemory``; differences:
@@ -98,6 +98,7 @@ class ShardedReplay(StepCalls, Closing):
     """
 
     _hidden_names = frozenset({"group", "settings", "step_writer"})
+    _lacking = CHANGES, "shards keep their steps as they came; use a ReplayMemory, or store what you want to learn from"
 
     def __init__(
         self,

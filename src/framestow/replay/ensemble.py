@@ -15,7 +15,7 @@ from framestow._core import OutputPool
 from framestow.checks import one_of, real_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError, NothingToSampleError
 from framestow.frames.observation_spec import map_arrays
-from framestow.interface import one_line, plural
+from framestow.interface import CHANGES, LacksCalls, one_line, plural
 from framestow.replay.batch import MEMBER_SHIFT, Batch, SequenceBatch
 from framestow.replay.memory import check_batch_size
 from framestow.replay.memory_report import MemoryReport, sum_of_reports
@@ -29,7 +29,7 @@ TOLERANCE = 1e-6  # of the sum of shares
 IfEmpty = Literal["raise", "others"]
 
 
-class ReplayEnsemble:
+class ReplayEnsemble(LacksCalls):
     """Samples batches with a fixed share of each of several memories.
 
     >>> import numpy as np
@@ -64,6 +64,8 @@ class ReplayEnsemble:
 
     Threads: as those of its members. ``sample`` may be called by several threads.
     """
+
+    _lacking = CHANGES, "each member has its own steps; call it of a member, with indices of that member's own batches"
 
     def __init__(
         self,

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import ObservationSpec, space_of
 from framestow.interface import HidesNames
 from framestow.replay.action_spec import ActionSpec
@@ -22,6 +23,9 @@ from framestow.replay.observation_report import ObservationWatch
 from framestow.replay.sampling import BatchBuilder
 from framestow.replay.sequences import SequenceBuilder
 from framestow.replay.step_checks import SegmentSteps, check_append, check_begin
+from framestow.replay.step_fields import offset_of, slot_record
+from framestow.replay.steps.step_store import Indices
+from framestow.replay.steps.step_stores import note_changes
 from framestow.replay.store.open_store import OpenStore
 from framestow.storage.frame_storage import Storage
 
@@ -175,6 +179,34 @@ class InnerMemory:
         if self.core.charged_bytes > self._budget.max_charged_bytes:
             self._fit_budget()
         return indices
+
+    def overwrite(self, indices: Indices, fields: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Replace ``"reward"``, or extras by name, of stored steps: all of it or nothing. Each has a row an index.
+
+        Raises:
+            NothingToSampleError: a step is not stored; nothing changes.
+        """
+        record = slot_record(self.settings.num_envs, self.settings.action, self.settings.extras)
+        rows = [
+            (offset_of(record, name), np.ascontiguousarray(values).reshape(-1).view(np.uint8))
+            for name, values in fields.items()
+        ]
+        with self.lock:
+            self._begin_change(indices)
+            if indices.size and rows:
+                note_changes(self.steps, indices)
+                self.steps.overwrite(indices, rows)
+
+    def _begin_change(self, indices: Indices) -> None:
+        """Raise if steps may not change, or if one of ``indices`` is not stored; count a change. Hold the lock."""
+        self.parts.raise_refusal()
+        missing = indices[~self.steps.are_stored(indices)]
+        if missing.size:
+            raise NothingToSampleError(
+                f"step {missing[0]} is not stored: it was evicted or never appended; give indices of stored steps, "
+                "such as those of sampleable_indices()"
+            )
+        self.parts.num_changes += 1
 
     def _look_at_plan(self) -> None:
         """Count what is unusual about a planned step, and warn of it."""

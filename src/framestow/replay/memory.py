@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.checks import check_indices, check_seed, folder_path, real_number, truth_value, whole_number
+from framestow.checks import (
+    check_indices,
+    check_rows,
+    check_seed,
+    folder_path,
+    real_number,
+    truth_value,
+    whole_number,
+)
 from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.stacking import StackPadding
 from framestow.interface import Closing, one_line, plural
@@ -33,6 +41,7 @@ from framestow.replay.sampling import (
     step_sequences,
 )
 from framestow.replay.sequences import Borders, PendingSequences, SequenceShape
+from framestow.replay.step_checks import check_rewards
 from framestow.replay.step_fields import ExtrasSpec
 from framestow.replay.store.open_store import OpenStore, check_flush_every
 from framestow.replay.store.reader import StoredMemory, read_frames_per_segment
@@ -603,6 +612,60 @@ class ReplayMemory(MemoryProperties, Closing):
             NothingToSampleError: steps of an episode are evicted meanwhile: do not append to a full memory.
         """
         return iterate_episodes(self.inner.parts)
+
+    # Changing stored steps
+
+    def set_rewards(self, indices: npt.ArrayLike, rewards: npt.ArrayLike) -> None:
+        """Give stored steps new rewards, such as those of a learned reward model.
+
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, n_step=2, discount=0.5)
+        >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+        >>> for step in range(3):
+        ...     _ = memory.append([0], [0.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8))
+        >>> memory.set_rewards([0, 1, 2], [1.0, 2.0, 4.0])  # each the reward of one step
+        >>> memory.get([0, 1, 2]).reward.tolist()
+        [2.0, 4.0, 4.0]
+
+        Arguments:
+            indices: Integers of any shape, as in ``index`` of any batch, of steps that can be sampled, are pending or
+                are lost. -1 (a masked step) is left out. If an index is repeated, the last one counts.
+            rewards: The reward of each step itself, not its n-step return: finite numbers in the same shape.
+
+        Everything that is read later has the new rewards: returns, sequences, ``returns_to_go``, ``episodes``, the next
+        flush and the next save, which write the changed blocks of steps again. Priorities stay, and so do batches that
+        were drawn before. Any thread may call it.
+
+        Raises:
+            InvalidStepError: before anything changes: for what ``append`` refuses, and for another shape.
+            NothingToSampleError: before anything changes: one of the steps is not stored.
+            ClosedMemoryError: the memory is closed or was opened to be read.
+        """
+        steps, rows = check_rows(indices, "rewards", rewards)
+        self.inner.overwrite(steps, {"reward": check_rewards(rows, len(steps), "correct the reward model")})
+
+    def set_extras(self, indices: npt.ArrayLike, extras: Mapping[str, npt.ArrayLike]) -> None:
+        """Give stored steps new values of some of the memory's extra fields, such as a label that people gave later.
+
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, extras={"is_liked": np.bool_})
+        >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+        >>> frames, unknown = np.ones((1, 2, 2), np.uint8), {"is_liked": [False]}
+        >>> for step in range(3):
+        ...     _ = memory.append([0], [0.0], [False], [False], frames, extras=unknown)
+        >>> memory.set_extras([1, 2], {"is_liked": [True, True]})
+        >>> memory.get([0, 1, 2]).extras["is_liked"].tolist()
+        [False, True, True]
+
+        Arguments:
+            indices: As for ``set_rewards``.
+            extras: Values by name, each ``(*indices.shape, *shape)``. Fields that are not named stay as they are.
+
+        All else is as for ``set_rewards``.
+        """
+        self.inner.overwrite(*self.inner.settings.extras.check_changes(indices, extras))
 
     # Saving and loading
 

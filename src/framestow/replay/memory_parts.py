@@ -71,6 +71,8 @@ class MemoryParts:
         """Whether a border was stored, for the budget: a batch with one has two windows for each transition."""
         self.refusal: Exception | None = None
         """Error that the next step raises instead of being stored (``refuse_steps``)."""
+        self.num_changes = 0
+        """Number of changes of stored steps, so that a flush sees that there is something to save."""
         # Whether ``refusal`` stays after it was raised once: of a memory that is closed or read-only.
         self._refuses_for_good = False
         # By track, the numbers of loaded segments without a block of steps. A repaired store may have some, because

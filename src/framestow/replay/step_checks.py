@@ -156,7 +156,9 @@ def _check_array(frames: npt.ArrayLike, num_steps: int, array_spec: ArraySpec) -
     return as_native(array, array_spec.frame.dtype)
 
 
-def check_rewards(rewards: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.float32]:
+def check_rewards(
+    rewards: npt.ArrayLike, num_steps: int, way_out: str = "correct the environment, or end the episode"
+) -> npt.NDArray[np.float32]:
     """Return ``rewards`` as ``float32`` of shape ``(num_steps,)``; raise if one is not finite."""
     array = as_array("rewards", rewards, InvalidStepError)
     if array.shape != (num_steps,):
@@ -172,10 +174,7 @@ def check_rewards(rewards: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.floa
     is_storable = np.abs(array) <= LARGEST_REWARD  # False for NaN
     if not is_storable.all():
         row = int(np.argmin(is_storable))
-        raise InvalidStepError(
-            f"reward is {array[row]} at row {row}: rewards must be finite in float32; "
-            "correct the environment, or end the episode"
-        )
+        raise InvalidStepError(f"reward is {array[row]} at row {row}: rewards must be finite in float32; {way_out}")
     return array.astype(np.float32)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import BEGINS_EPISODE, BORDER, TAKEN, TERMINATED, TRUNCATED
-from framestow.checks import as_array, is_number, numpy_dtype
+from framestow.checks import as_array, check_indices, check_rows, is_number, numpy_dtype
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.interface import clause
 from framestow.replay.action_spec import ActionSpec
@@ -116,16 +116,37 @@ class ExtrasSpec:
         if extras is not None and not isinstance(extras, Mapping):
             raise InvalidStepError(f"extras is {extras!r}: it must map names to arrays; give a dict")
         given = {} if extras is None else extras
-        self._check_names(given)
+        self._check_known(given)
+        self._check_complete(given)
         return {spec.name: _check_values(spec, given[spec.name], num_steps) for spec in self.extras} or None
 
-    def _check_names(self, given: Mapping[str, npt.ArrayLike]) -> None:
+    def check_changes(
+        self, indices: npt.ArrayLike, extras: Mapping[str, npt.ArrayLike]
+    ) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[Any]]]:
+        """Return indices without -1, and some of the extras as stored, with a row for each; raise as ``check_extras``.
+
+        Each is ``(*indices.shape, *shape)``.
+        """
+        if not isinstance(extras, Mapping):
+            raise InvalidStepError(f"extras is {extras!r}: it must map names to arrays; give a dict")
+        self._check_known(extras)
+        asked = check_indices(indices)
+        steps, changes = asked[asked != -1], {}
+        for spec in self.extras:
+            if spec.name in extras:
+                steps, rows = check_rows(indices, f"extra {spec.name!r}", extras[spec.name], spec.shape)
+                changes[spec.name] = _check_values(spec, rows, len(steps))
+        return steps, changes
+
+    def _check_known(self, given: Mapping[str, npt.ArrayLike]) -> None:
         unknown = sorted(str(name) for name in given.keys() - set(self.names))
         if unknown:
             raise InvalidStepError(
                 f"extras have {', '.join(unknown)}: this memory stores {self.description}; leave it out, or declare it "
                 "when you build the memory"
             )
+
+    def _check_complete(self, given: Mapping[str, npt.ArrayLike]) -> None:
         missing = [name for name in self.names if name not in given]
         if missing:
             raise InvalidStepError(
@@ -169,6 +190,17 @@ def slot_record(num_envs: int, action: ActionSpec, extras: ExtrasSpec = NO_EXTRA
         ("action", action.stored_dtype, action.shape),
     ]
     return np.dtype(fields + [("extras", extras.dtype)] * bool(extras))
+
+
+def offset_of(record: np.dtype[Any], name: str) -> int:
+    """Return where ``"reward"``, or the extra of that name, begins in a slot.
+
+    >>> offset_of(slot_record(8, ActionSpec.from_space(18)), "reward")
+    4
+    """
+    fields: Any = record.fields
+    of_extras: Any = record["extras"].fields if name != "reward" else None
+    return int(fields["reward"][1] if of_extras is None else fields["extras"][1] + of_extras[name][1])
 
 
 def _extra_spec(name: object, dtype: npt.DTypeLike) -> ExtraSpec:

@@ -93,6 +93,10 @@ class RandomRetentionMachine(MemoryMachine):
     def new_actions(self, count: int) -> np.ndarray:
         return np.arange(len(self.oracle.steps), len(self.oracle.steps) + count)
 
+    def numbers_by_index(self) -> dict[int, int]:
+        indices = np.array(list(self.number_of), np.int64)
+        return {index: self.number_of[index] for index in indices[self.memory.inner.steps.are_stored(indices)].tolist()}
+
     def assert_is_what_the_oracle_holds(self, batch) -> list[int]:
         numbers, oracle = batch.action.tolist(), self.oracle
         last_steps = [oracle.steps_of(number)[-1] for number in numbers]

@@ -103,7 +103,7 @@ def test_a_reader_sees_the_flushed_generation_while_another_process_writes(tmp_p
         memory.flush()
 
     assert_memory_is_what_the_oracle_holds(reader, then)
-    with pytest.raises(ClosedMemoryError, match="is open read-only: it stores no steps"):
+    with pytest.raises(ClosedMemoryError, match="is open read-only: it takes no steps"):
         reader.begin(np.zeros((2, *SHAPE), np.uint8))
     assert_memory_is_what_the_oracle_holds(ReplayMemory.open(tmp_path / "memory"), oracle)
     memory.close()
@@ -143,7 +143,7 @@ def test_a_closed_memory_can_be_sampled_and_stores_nothing(tmp_path):
     memory.close()
 
     assert_batch_is_what_the_oracle_holds(memory.sample(20), oracle)
-    with pytest.raises(ClosedMemoryError, match="is closed: it stores no steps"):
+    with pytest.raises(ClosedMemoryError, match="is closed: it takes no steps"):
         memory.begin(np.zeros((2, *SHAPE), np.uint8))
     with pytest.raises(ClosedMemoryError, match="is closed: it cannot be written"):
         memory.flush()

@@ -89,6 +89,14 @@ class DirectoryMachine(RuleBasedStateMachine):
     def sample(self, batch_size):
         assert_batch_is_what_the_oracle_holds(self.memory.sample(batch_size), self.oracle)
 
+    @precondition(lambda self: self.oracle.kept)
+    @rule(share=st.sampled_from([0.01, 1.0]))
+    def change_rewards(self, share):
+        indices = np.array([index for index in self.oracle.kept if self.random.random() < share], np.int64)
+        rewards = self.random.normal(size=len(indices))
+        self.memory.set_rewards(indices, rewards)
+        self.oracle.set_fields(indices.tolist(), rewards, {})
+
     @rule()
     def flush(self):
         self.memory.flush()

@@ -279,6 +279,45 @@ ArrayOf<bool> is_sampleable(const BoundSteps& self, nb::handle indices) {
                                 [&](std::int64_t index) { return self.store().is_sampleable(index); });
 }
 
+ArrayOf<bool> are_stored(const BoundSteps& self, nb::handle indices) {
+    return for_each_index<bool>(indices, "indices",
+                                [&](std::int64_t index) { return self.store().stored_record(index) != nullptr; });
+}
+
+// Overwrites the reward or extra fields of stored steps. Each of `fields` is an offset in a record, and the bytes that
+// go there, a row for each step. If a step is repeated, its last row stays. Nothing changes if an argument is refused.
+void overwrite(BoundSteps& self, nb::handle indices_argument, nb::handle fields_argument) {
+    struct Field {
+        std::size_t offset;
+        ReadArray rows;
+        std::size_t bytes;  // of a row
+    };
+    const BorrowedColumn indices(indices_argument, "indices");
+    const std::size_t count = std::max<std::size_t>(indices.size(), 1);
+    std::vector<Field> fields;
+    for (const nb::handle field : fields_argument) {
+        fields.push_back(Field{nb::cast<std::size_t>(field[0]), as_bytes(field[1], "fields"), 0});
+        fields.back().bytes = fields.back().rows.nbytes() / count;
+        if (fields.back().bytes * indices.size() != fields.back().rows.nbytes() ||
+            !self.store().records().may_change(fields.back().offset, fields.back().bytes)) {
+            refuse("fields", "do not fit: they must be rows of rewards or of extra fields, one for each index");
+        }
+    }
+    std::vector<std::uint8_t*> records;
+    for (std::size_t row = 0; row < indices.size(); ++row) {
+        records.push_back(self.store().stored_record(indices[row]));
+        if (records.back() == nullptr) {
+            refuse_missing(indices[row]);
+        }
+    }
+    for (const Field& field : fields) {
+        const auto* rows = static_cast<const std::uint8_t*>(field.rows.data());
+        for (std::size_t row = 0; row < records.size(); ++row) {
+            std::copy_n(rows + row * field.bytes, field.bytes, records[row] + field.offset);
+        }
+    }
+}
+
 Indices slots_of(const BoundSteps& self, nb::handle indices) {
     return for_each_index<std::int64_t>(indices, "indices", [&](std::int64_t index) {
         if (!self.store().is_sampleable(index)) {
@@ -563,6 +602,9 @@ void bind_steps(nb::module_& module) {
             },
             nb::arg("after"), nb::arg("count"))
         .def("is_sampleable", &is_sampleable, nb::arg("indices"))
+        // Sampleable or not, as `overwrite` takes them.
+        .def("are_stored", &are_stored, nb::arg("indices"))
+        .def("overwrite", &overwrite, nb::arg("indices"), nb::arg("fields"))
         .def_prop_ro("pending", [](const BoundSteps& self) { return to_array(self.store().pending_indices()); })
         .def_prop_ro("lost", [](const BoundSteps& self) { return to_array(self.store().lost_indices()); })
         .def_prop_ro("num_slots", [](const BoundSteps& self) { return self.store().num_slots(); })

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,12 @@ class BlockSteps(StepBlocks):
         _, env_ids, segments, num_steps, are_sealed = self.blocks()
         kept = are_sealed & (num_steps > 0)
         return list(zip(env_ids[kept].tolist(), segments[kept].tolist(), strict=True))
+
+    def blocks_of(self, indices: Indices) -> Iterator[StepKey]:
+        """Yield the blocks that stored steps are in, sealed or not, each once."""
+        numbers, env_ids, segments, _, _ = self.blocks()
+        rows = np.searchsorted(numbers, np.unique(indices // self.segment_frames))
+        return zip(env_ids[rows].tolist(), segments[rows].tolist(), strict=True)
 
     def step_block(self, key: StepKey) -> bytes:
         """Return one slot per frame of a sealed segment, as bytes; ``IndexError`` for another segment."""

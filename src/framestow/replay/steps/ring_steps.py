@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from framestow._core import StepRing
@@ -72,6 +74,15 @@ class RingSteps(StepRing):
         """Return ``(0, n)`` for every block n whose steps are all in the ring and not all lost."""
         all_lost = _all_lost(self.lost)
         return [(0, number) for number in _numbers_within(self.oldest, self.next_index) if number not in all_lost]
+
+    @property
+    def num_sealed(self) -> int:
+        """Number of blocks whose steps are all in the ring."""
+        return len(_numbers_within(self.oldest, self.next_index))
+
+    def blocks_of(self, indices: Indices) -> Iterator[StepKey]:
+        """Yield the blocks that stored steps are in, sealed or not, each once."""
+        return ((0, number) for number in np.unique(indices // STEPS_PER_BLOCK).tolist())
 
     def step_block(self, key: StepKey) -> bytes:
         """Return the slots of a sealed block as bytes; raise ``IndexError`` for a block that is not sealed."""

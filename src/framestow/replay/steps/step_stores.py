@@ -1,4 +1,4 @@
-"""Create the step store that a memory's settings ask for."""
+"""Create the step store that a memory's settings ask for, and count changes of its blocks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from framestow.replay.eviction import RandomRetention
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.steps.block_steps import BlockSteps
 from framestow.replay.steps.ring_steps import RingSteps
-from framestow.replay.steps.step_store import StepSettings
+from framestow.replay.steps.step_store import Indices, StepSettings
 
 AnySteps: TypeAlias = RingSteps | BlockSteps
 
@@ -40,3 +40,16 @@ def make_step_store(
     """
     steps = step_settings(settings, segment_frames, capacity)
     return BlockSteps(steps, RandomRetention(seed)) if settings.retention == "random" else RingSteps(steps)
+
+
+FEW_VERSIONS = 64
+
+
+def note_changes(steps: AnySteps, indices: Indices) -> None:
+    """Raise the versions of the blocks that have these stored steps, so that the next save writes them again."""
+    versions = steps.block_versions
+    for key in steps.blocks_of(indices):
+        versions[key] = versions.get(key, 0) + 1
+    if len(versions) > 2 * steps.num_sealed + FEW_VERSIONS:  # most are of evicted blocks
+        for key in versions.keys() - set(steps.list_sealed_steps()):
+            del versions[key]  # a block that is not sealed yet is in no log

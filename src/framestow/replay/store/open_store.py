@@ -145,7 +145,8 @@ class OpenStore:
         with self._one_at_a_time:
             self.is_open = False
             self._parts.refuse_steps(
-                ClosedMemoryError(f"memory {self.path} is closed: it stores no steps; open it again"), for_good=True
+                ClosedMemoryError(f"memory {self.path} is closed: it takes no steps and no changes; open it again"),
+                for_good=True,
             )
             try:
                 self._write(self._writer, self._writer.pinned, is_closed=True, times=2)
@@ -246,6 +247,7 @@ class OpenStore:
                 len(steps),
                 drawn,
                 self._parts.notified_sampler.num_updates,
+                self._parts.num_changes,
             )
 
     def _raise_later(self, error: Exception) -> None:

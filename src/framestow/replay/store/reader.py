@@ -237,7 +237,7 @@ class StoredMemory(Closing):
             if commit_path(self._folder, self.commit.generation).name in DISK.names(self._folder):
                 raise
             return False
-        why = f"memory {self._folder} is open read-only: it stores no steps; open it with read_only=False"
+        why = f"memory {self._folder} is open read-only: it takes no steps and no changes; open it with read_only=False"
         parts.refuse_steps(ClosedMemoryError(why), for_good=True)
         return True
 

@@ -86,7 +86,7 @@ class BlockCopier:
 
     ``list_keys`` returns the packed keys of the stored blocks, which are sealed in ascending order in each track.
     ``copy`` returns the bytes of a block; it raises ``IndexError`` if the block was evicted. ``versions`` has the
-    blocks that were changed after they were sealed: another version is another block.
+    blocks that were changed after they were sealed: another version is another block. It is read under the lock.
 
     ``append_sealed`` locks the memory for one block at a time. ``copy_rest``, with the lock held, copies the few blocks
     that were sealed meanwhile. ``append_rest`` needs no lock.
@@ -101,8 +101,14 @@ class BlockCopier:
         versions: Mapping[tuple[int, int], int] = NO_VERSIONS,
     ) -> None:
         self._log, self._lock, self._list_keys, self._copy, self._versions = log, lock, list_keys, copy, versions
-        self._known = self._list_known()  # blocks that the log has in their version, or that were listed before
-        self._rest: list[tuple[BlockKey, bytes]] = []  # blocks copied under the lock, to be appended without it
+        rows = log.table.rows()
+        changed = rows.versions > 0
+        self._known = rows.keys  # blocks that the log has, or that were listed before, and their versions above 0
+        self._listed: dict[tuple[int, int], int] = dict(
+            zip(unpack_keys(rows.keys[changed]), rows.versions[changed].tolist(), strict=True)
+        )
+        # Blocks with their versions, copied under the lock, to be appended without it.
+        self._rest: list[tuple[BlockKey, bytes, int]] = []
         self.stored = self._known[:0]  # all blocks that the memory had at the snapshot
         self.appended: list[BlockKey] = []  # what this save wrote, in the order of the log
 
@@ -113,43 +119,42 @@ class BlockCopier:
             for key in missing:
                 with self._lock:
                     try:
-                        block = self._copy(*key)
+                        copied = self._copy_block(key)
                     except IndexError:
                         continue  # evicted meanwhile
-                self._append(key, block)
+                self._append(*copied)
             if len(missing) <= FEW_BLOCKS:
                 return
 
     def copy_rest(self) -> None:
         """Copy the blocks sealed since. The caller holds the memory's lock."""
-        self._rest = [(key, self._copy(*key)) for key in self._list_missing()]
+        self._rest = [self._copy_block(key) for key in self._list_missing()]
 
     def append_rest(self) -> None:
         """Append the copied blocks, and drop evicted blocks from the log."""
-        for key, block in self._rest:
-            self._append(key, block)
+        for copied in self._rest:
+            self._append(*copied)
         self._log.drop(unpack_keys(np.setdiff1d(self._log.table.rows().keys, self.stored, assume_unique=True)))
 
-    def _append(self, key: BlockKey, block: bytes) -> None:
-        self._log.append(key, block, self._versions.get(key, 0))
+    def _copy_block(self, key: BlockKey) -> tuple[BlockKey, bytes, int]:
+        return key, self._copy(*key), self._versions.get(key, 0)
+
+    def _append(self, key: BlockKey, block: bytes, version: int) -> None:
+        self._log.append(key, block, version)
         self.appended.append(key)
 
-    def _list_known(self) -> PackedKeys:
-        rows = self._log.table.rows()
-        wanted = np.zeros(len(rows.keys), np.uint32)
-        for key, version in self._versions.items():
-            wanted[rows.keys == pack_key(BlockKey(*key))] = version
-        known: PackedKeys = rows.keys[rows.versions == wanted]
-        return known
-
     def _list_missing(self) -> list[BlockKey]:
-        """List the stored blocks; return those that are neither in the log nor were listed before."""
+        """List the stored blocks; return those that are neither in the log nor were listed before, in their version.
+
+        A block that changes while a save runs is listed again: a commit has bytes and versions of one moment.
+        """
         with self._lock:
-            self.stored = self._list_keys()
-        missing = np.setdiff1d(self.stored, self._known, assume_unique=True)
-        if missing.size:
-            self._known = self.stored
-        return list(unpack_keys(missing))
+            self.stored, versions = self._list_keys(), dict(self._versions)
+        changed = {key for key, _ in versions.items() ^ self._listed.items()}
+        is_known = np.isin(self.stored, self._known, assume_unique=True)
+        is_known &= ~np.isin(self.stored, [pack_key(BlockKey(*key)) for key in changed])
+        self._known, self._listed = self.stored, versions
+        return list(unpack_keys(self.stored[~is_known]))
 
 
 def take_snapshot(parts: MemoryParts, sealed: PackedKeys, sealed_blocks: PackedKeys) -> Snapshot:
