@@ -21,12 +21,13 @@ from __future__ import annotations
 import copy
 import warnings
 from dataclasses import replace
+from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from framestow.checks import real_number, truth_value, whole_number
+from framestow.checks import real_number, refuse_arguments, truth_value, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.paired_steps import steps_following
@@ -78,11 +79,12 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
 
     Arguments:
         frame_stack: frames per observation; ``None`` decides by shape.
-        threads: number of threads that unpack a batch.
-        storage: ``"packed"`` compresses frames, ``"raw"`` stores them uncompressed.
+        threads, storage, directory, flush_every, max_bytes: as of ``ReplayMemory``. A buffer that is built with a used
+            ``directory`` resumes what is there, with a warning. Its pickle names the folder.
 
     Raises:
         InvalidSettingsError: invalid settings, or arguments of another buffer class.
+        IncompatibleError: ``directory`` has a memory with other settings, or another process writes to it.
         InvalidStepError: ``add`` was given a reward that is not finite, an action outside its space, or an observation
             that would change when cast. Nothing is stored.
     """
@@ -100,13 +102,25 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
         frame_stack: int | None = None,
         threads: int = 1,
         storage: Storage = "packed",
+        directory: str | PathLike[str] | None = None,
+        flush_every: float | None = 5.0,
+        max_bytes: int | str | None = None,
         **others: Any,
     ) -> None:
-        _refuse(others, type(self).__name__)
+        _refuse(others, type(self))
         self.buffer_size, self.n_envs = buffer_size, n_envs
         self.optimize_memory_usage = optimize_memory_usage
         self.handle_timeout_termination = handle_timeout_termination
-        self._init_rows(observation_space, action_space, frame_stack, threads, storage)
+        self._init_rows(
+            observation_space,
+            action_space,
+            frame_stack,
+            threads=threads,
+            storage=storage,
+            directory=directory,
+            flush_every=flush_every,
+            max_bytes=max_bytes,
+        )
         if not isinstance(device, str) or device != "auto":
             parse_device(device)
         for name, space in (("observation_space", observation_space), ("action_space", action_space)):
@@ -119,6 +133,7 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
             )
         # Skip the parent that allocates arrays.
         super(buffers.ReplayBuffer, self).__init__(self.buffer_size, observation_space, action_space, device, n_envs)
+        self._make_steps()
 
     def sample(self, batch_size: int, env: Any = None) -> ReplayBufferSamples | DictReplayBufferSamples:
         """Sample ``batch_size`` transitions with ``np.random``: uniform rows, then uniform environments.
@@ -191,9 +206,9 @@ class NStepReplayBuffer(ReplayBuffer, buffers.NStepReplayBuffer):  # type: ignor
     """
 
     def __init__(self, *args: Any, n_steps: int = 3, gamma: float = 0.99, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
         self.n_steps = whole_number("n_steps", n_steps, 1, rule="a return has at least 1 reward; the default is 3")
         self.gamma = real_number("gamma", gamma, 0, 1, rule="it must be from 0 to 1")
+        super().__init__(*args, **kwargs)
 
     def _get_samples(self, batch_inds: Array, env: Any = None) -> ReplayBufferSamples | DictReplayBufferSamples:
         steps = steps_following(self._steps, self._draw_indices(batch_inds), self.n_steps)
@@ -252,12 +267,12 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         }
         super().__init__(*args, **kwargs)
 
-    def reset(self) -> None:
-        """Remove all steps and priorities."""
-        sampler = Prioritized(**self._priorities)
-        self._arguments["seed"] = int(np.random.randint(2**31))
-        super().reset()
-        self.memory.sampler = sampler
+    def _make_steps(self) -> None:
+        self._arguments |= {"sampler": Prioritized(**self._priorities), "seed": int(np.random.randint(2**31))}
+        try:
+            super()._make_steps()
+        finally:
+            del self._arguments["sampler"]
 
     def sample(self, batch_size: int, env: Any = None) -> PrioritizedReplayBufferSamples:
         """Sample by priority; raise ``NothingToSampleError`` if the buffer is empty."""
@@ -294,24 +309,8 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
         n_sampled_goal: int = 4,
         goal_selection_strategy: Any = "future",
         copy_info_dict: bool = False,
-        *,
-        frame_stack: int | None = None,
-        threads: int = 1,
-        storage: Storage = "packed",
+        **kwargs: Any,
     ) -> None:
-        # Skip the library's constructor, which allocates an empty dict of about 150 bytes per transition.
-        super(her_replay_buffer.HerReplayBuffer, self).__init__(
-            buffer_size,
-            observation_space,
-            action_space,
-            device,
-            n_envs,
-            optimize_memory_usage,
-            handle_timeout_termination,
-            frame_stack=frame_stack,
-            threads=threads,
-            storage=storage,
-        )
         if env is not None and not hasattr(env, "env_method"):
             raise InvalidSettingsError(
                 f"env is {env!r}: it must be a VecEnv, whose compute_reward computes rewards; give model.get_env()"
@@ -323,16 +322,38 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
         self.goal_selection_strategy = _goal_strategy(goal_selection_strategy)
         # Share of a batch whose goals are replaced.
         self.her_ratio = 1 - 1 / (n_sampled_goal + 1)
-        # By row and environment; no rows unless ``copy_info_dict``.
-        self.infos = np.empty((self.buffer_size if copy_info_dict else 0, n_envs), object)
+        # Skip the library's constructor, which allocates an empty dict of about 150 bytes per transition.
+        super(her_replay_buffer.HerReplayBuffer, self).__init__(
+            buffer_size,
+            observation_space,
+            action_space,
+            device,
+            n_envs,
+            optimize_memory_usage,
+            handle_timeout_termination,
+            **kwargs,
+        )
 
-    def reset(self) -> None:
-        """Remove all steps and episodes."""
-        super().reset()
+    def _make_steps(self) -> None:
+        if self._arguments["max_bytes"] is not None:
+            raise InvalidSettingsError(
+                f"max_bytes is {self._arguments['max_bytes']!r}: hindsight keeps the episode of each row of a full "
+                "buffer; leave it out, and give a smaller buffer_size or a directory"
+            )
+        if self.copy_info_dict and self._arguments["directory"] is not None:
+            raise InvalidSettingsError(
+                "copy_info_dict is True with a directory: a folder has no infos; leave one of them out"
+            )
+        super()._make_steps()
         shape = self.buffer_size, self.n_envs
+        # By row and environment; no rows unless ``copy_info_dict``.
+        self.infos = np.empty((self.buffer_size if self.copy_info_dict else 0, self.n_envs), object)
         self.ep_start, self.ep_length = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         # By environment: the row at which its current episode began.
-        self._current_ep_start = np.zeros(self.n_envs, np.int64)
+        self._current_ep_start = np.full(self.n_envs, self.pos)
+        for env_id, first, stop in self._steps.episodes():  # of a resumed memory
+            rows = np.arange(first, stop) % self.buffer_size
+            self.ep_start[rows, env_id], self.ep_length[rows, env_id] = first % self.buffer_size, stop - first
 
     def _get_real_samples(self, batch_indices: Array, env_indices: Array, env: Any = None) -> DictReplayBufferSamples:
         return self._samples_of(self._steps.transitions(self._indices(batch_indices, env_indices)), env)
@@ -384,10 +405,14 @@ def _goal_strategy(strategy: Any) -> GoalSelectionStrategy:
     return KEY_TO_GOAL_STRATEGY[strategy.lower()]
 
 
-def _refuse(arguments: dict[str, Any], class_name: str) -> None:
+def _refuse(arguments: dict[str, Any], kind: type) -> None:
     """Raise ``InvalidSettingsError`` for unknown arguments, naming the class that has them."""
-    for name in arguments:
-        for owner, names in _ARGUMENTS_OF.items():
-            if name in names:
-                raise InvalidSettingsError(f"{name} is an argument of {owner}, not of {class_name}; use {owner}")
-        raise InvalidSettingsError(f"{name} is not an argument of {class_name}; remove it")
+    refuse_arguments(
+        kind,
+        arguments,
+        {
+            name: f"an argument of {owner}, not of {kind.__name__}; use {owner}"
+            for owner, names in _ARGUMENTS_OF.items()
+            for name in names
+        },
+    )

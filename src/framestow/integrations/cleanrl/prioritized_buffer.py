@@ -6,13 +6,14 @@ does, so that the same random numbers draw the same transitions.
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from framestow.checks import as_array, as_flags, real_number, whole_number
+from framestow.checks import as_array, as_flags, real_number, refuse_arguments, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.integrations.drop_in.paired_steps import PairedSteps, check_frame_stack, steps_following
@@ -26,6 +27,8 @@ from framestow.storage.frame_storage import Storage
 from framestow.torch.tensor_batch import usable_device
 
 Indices = npt.NDArray[np.int64]
+
+SLOT_OF_EACH_ROW = "the priorities are by row of a full buffer; give a smaller capacity, or a directory"
 
 
 class SettledSteps:
@@ -156,8 +159,9 @@ class PrioritizedReplayBuffer:
     Arguments:
         num_envs: number of environments. ``add`` then takes arrays of ``num_envs`` rows. They share the ``capacity``.
         frame_stack: frames per observation; ``None`` decides by shape.
-        threads: number of threads that unpack a batch.
-        storage: ``"packed"`` compresses frames, ``"raw"`` stores them uncompressed.
+        threads, storage, directory, flush_every: as of ``ReplayMemory``. A buffer that is built with a used
+            ``directory`` resumes its steps, with a warning and with the priorities of new ones. Its pickle names the
+            folder, and has the priorities.
 
     You may set ``beta`` at any time.
 
@@ -181,7 +185,11 @@ class PrioritizedReplayBuffer:
         frame_stack: int | None = None,
         threads: int = 1,
         storage: Storage = "packed",
+        directory: str | PathLike[str] | None = None,
+        flush_every: float | None = 5.0,
+        **others: Any,
     ) -> None:
+        refuse_arguments(type(self), others, {"max_bytes": f"not possible here: {SLOT_OF_EACH_ROW}"})
         capacity = whole_number("capacity", capacity, 1, rule="a buffer stores at least 1 transition")
         num_envs = whole_number("num_envs", num_envs, 1, rule="a buffer has at least 1 environment")
         n_step = whole_number("n_step", n_step, 1, rule="a return has at least 1 reward")
@@ -197,6 +205,8 @@ class PrioritizedReplayBuffer:
         self.device, self.gamma, self.beta = usable_device(device), gamma, beta
         self.capacity, self._n_step = capacity, n_step
         self._frame = FrameSpec(obs_shape)
+        # Draws slots of ``_settled``; the memory's own sampler is not used.
+        self._sampler = Prioritized(alpha, beta, epsilon=eps)
         # The newest n_step - 1 steps of each environment have no complete return yet. One more row is stored, because
         # the memory evicts the oldest row before it stores the next one, and Ctrl-C may come in between.
         self._steps = PairedSteps(
@@ -207,15 +217,18 @@ class PrioritizedReplayBuffer:
             num_envs=num_envs,
             threads=threads,
             storage=storage,
+            directory=directory,
+            flush_every=flush_every,
         )
         # CleanRL's tree is a heap; this is its leftmost leaf.
         num_leaves = num_rows * num_envs
         # Which steps can be sampled, and their slots.
         self._settled = SettledSteps(num_rows, num_envs, (1 << (num_leaves - 1).bit_length()) - num_leaves)
-        # Draws slots of ``_settled``; the memory's own sampler is not used.
-        self._sampler = Prioritized(alpha, beta, epsilon=eps)
         self._num_rows_seen = 0
         self._pending_slots = np.empty(0, np.int64)  # changed slots, to pass to the sampler
+        # The rows of a resumed memory are settled again; of two with one slot, the newer one stays.
+        self._settled.newest[:] = self._steps.oldest_row - 1
+        self._settle_rows()
 
     @property
     def memory(self) -> ReplayMemory:

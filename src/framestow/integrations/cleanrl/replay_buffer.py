@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sized
 from functools import partial
+from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from framestow.checks import refuse_arguments
 from framestow.errors import InvalidStepError
 from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.row_buffer import RowBuffer
@@ -62,11 +64,12 @@ class ReplayBuffer(RowBuffer):
 
     Arguments:
         frame_stack: frames per observation; ``None`` decides by shape.
-        threads: number of threads that unpack a batch.
-        storage: ``"packed"`` compresses frames, ``"raw"`` stores them uncompressed.
+        threads, storage, directory, flush_every, max_bytes: as of ``ReplayMemory``. A buffer that is built with a used
+            ``directory`` resumes what is there, with a warning. Its pickle names the folder.
 
     Raises:
         InvalidSettingsError: invalid settings.
+        IncompatibleError: ``directory`` has a memory with other settings, or another process writes to it.
         InvalidStepError: ``add`` was given a reward that is not finite, an action outside its space, or an observation
             that would change when cast. Nothing is stored.
     """
@@ -84,17 +87,28 @@ class ReplayBuffer(RowBuffer):
         frame_stack: int | None = None,
         threads: int = 1,
         storage: Storage = "packed",
+        directory: str | PathLike[str] | None = None,
+        flush_every: float | None = 5.0,
+        max_bytes: int | str | None = None,
+        **others: Any,
     ) -> None:
+        refuse_arguments(type(self), others, {})
         self.observation_space, self.action_space = observation_space, action_space
         self.buffer_size, self.n_envs = buffer_size, n_envs
         self.optimize_memory_usage = optimize_memory_usage
         self.handle_timeout_termination = handle_timeout_termination
-        self._init_rows(observation_space, action_space, frame_stack, threads, storage)
         self.device = choose_device(device)
-
-    def size(self) -> int:
-        """Return the number of stored rows."""
-        return self.buffer_size if self.full else self.pos
+        self._init_rows(
+            observation_space,
+            action_space,
+            frame_stack,
+            threads=threads,
+            storage=storage,
+            directory=directory,
+            flush_every=flush_every,
+            max_bytes=max_bytes,
+        )
+        self._make_steps()
 
     def extend(self, *rows: Any) -> None:
         """Add several rows; each argument is a sequence of arguments of ``add``."""

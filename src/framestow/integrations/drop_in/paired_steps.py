@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from framestow._core import OutputPool
+from framestow._core import BEGINS_EPISODE, OutputPool
 from framestow.checks import whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import equal_rows, map_arrays, observation_spec
-from framestow.integrations.drop_in.pickled_memory import PickledMemory
+from framestow.integrations.drop_in.pickled_memory import PickledMemory, make_memory
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.observation_layout import MAX_STACK, Stacks, stacks_on
@@ -77,8 +78,8 @@ class PairedSteps:
             space: the observation space.
             frame_stack: frames per observation; ``None`` decides by shape, as ``ReplayMemory`` does.
             stack_argument: name of the library's argument for that, for warnings.
-            arguments: other arguments of the memory, which must store whole rows: ``retention="fifo"``, no budget,
-                ``n_step=1``, and a capacity that is a multiple of the number of environments.
+            arguments: other arguments of the memory, which must store whole rows: ``retention="fifo"``, ``n_step=1``,
+                and a capacity that is a multiple of the number of environments.
 
         Raises:
             InvalidSettingsError: observations of ``space`` cannot be stacks of ``frame_stack`` frames.
@@ -86,7 +87,7 @@ class PairedSteps:
         if frame_stack is not None:
             arguments["stack_axis"] = stacks_of_depth(space, frame_stack)
         # As a rule the library draws, and the seed is not used.
-        self.memory = ReplayMemory(observation_space=space, **{"seed": 0} | arguments)
+        self.memory = make_memory(observation_space=space, **{"seed": 0} | arguments)
         self._stack_argument = self.memory.inner.watch.frame_stack = stack_argument
         self.takes_frames = self.memory.inner.settings.layout.takes_frames
         self.copies = ContiguousCopies()
@@ -99,8 +100,8 @@ class PairedSteps:
 
     @property
     def oldest_row(self) -> int:
-        """Number of the oldest stored row."""
-        return self.num_rows - len(self.memory) // self.memory.num_envs
+        """Number of the oldest row whose steps are all stored."""
+        return -(-self.memory.inner.steps.oldest // self.memory.num_envs)  # type: ignore[union-attr]  # of a ring
 
     @property
     def episode_rows(self) -> npt.NDArray[np.int64]:
@@ -177,6 +178,16 @@ class PairedSteps:
         stored.
         """
         return self.memory.get(indices, shares_frames=False)
+
+    def episodes(self) -> Iterator[tuple[int, int, int]]:
+        """Yield environment, first row and next one of each stored episode whose first step is stored."""
+        rows = np.arange(self.oldest_row, self.num_rows)
+        for env_id in range(self.memory.num_envs):
+            flags = self.memory.inner.steps.flags_of(self.indices(rows, env_id))
+            begins = rows[flags & BEGINS_EPISODE > 0].tolist()
+            yield from (
+                (env_id, first, stop) for first, stop in zip(begins, [*begins[1:], self.num_rows], strict=False)
+            )
 
     def start_new_episodes(self) -> None:
         """Start a new episode with the next step of every environment."""

@@ -1,26 +1,112 @@
-"""A memory in pickles, deep copies and state dicts: the files that ``ReplayMemory.save`` writes.
+"""The memory of a drop-in: in RAM or in a folder, and in pickles, deep copies and state dicts.
 
-``PickledMemory`` passes them on in pieces, so that a pickle takes no second copy of the memory in RAM.
+Of a memory in RAM they have the files that ``ReplayMemory.save`` writes. ``PickledMemory`` passes them on in pieces, so
+that a pickle takes no second copy of the memory in RAM. A memory that lives in a folder is named (``MemoryInFolder``).
 """
 
 from __future__ import annotations
 
-import copy
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import DamagedDataError
+from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.steps.ring_steps import SPAN
+from framestow.replay.store.open_store import start_over
+from framestow.replay.store.reader import StoredMemory
 
 PIECE_BYTES = 1 << 14  # an unpickler has a thousand pieces in RAM at once
 PREFIX = "framestow-"  # of temporary folders
+
+# The memories of drop-ins that live in a folder, with their ``flush_every``.
+_in_folders: WeakKeyDictionary[ReplayMemory, float | None] = WeakKeyDictionary()
+
+
+def make_memory(**arguments: Any) -> ReplayMemory:
+    """Return a new ``ReplayMemory``. With a ``directory`` that has one, it resumes that one, and warns of it."""
+    memory = ReplayMemory(**arguments)
+    if memory.directory is not None:
+        _in_folders[memory] = arguments["flush_every"]
+        if len(memory):
+            warnings.warn(
+                f"memory {memory.directory} has {len(memory):,} transitions: the buffer resumes it; give another "
+                "directory to begin an empty one",
+                RuntimeWarning,
+                stacklevel=5,  # where the buffer is built
+            )
+    return memory
+
+
+def discard(memory: ReplayMemory) -> None:
+    """Close a memory that lives in a folder, and remove it there; its buffer replaces it by an empty one."""
+    if memory.directory is not None:
+        memory.close()
+        start_over(memory.directory, keeps_pinned=True)
+
+
+class MemoryInFolder(NamedTuple):
+    """What a folder has of a memory that lives there, and how it was opened."""
+
+    folder: str
+    store: str
+    """Its id; a copy of the folder has the same."""
+    generation: int
+    num_steps: int
+    """Number of steps ever added."""
+    num_transitions: int
+    threads: int = 1
+    flush_every: float | None = None
+
+    @classmethod
+    def flushed(cls, memory: ReplayMemory) -> MemoryInFolder:
+        """Flush a memory, and return what its folder then has."""
+        memory.flush()
+        threads, flush_every = memory.inner.settings.threads, _in_folders.get(memory)
+        return cls._read(str(memory.directory))._replace(threads=threads, flush_every=flush_every)
+
+    @classmethod
+    def _read(cls, folder: str) -> MemoryInFolder:
+        with StoredMemory.open(Path(folder)) as stored:
+            commit, num_steps = stored.commit, int(stored.arrays[SPAN][1])
+            return cls(folder, commit.id, commit.generation, num_steps, commit.num_transitions)
+
+    def load(self) -> ReplayMemory:
+        """Return the memory of this process that lives in this store, or open the folder to go on with it.
+
+        Raises:
+            IncompatibleError: the store is another one, steps were added since, or another process has it open.
+            FileNotFoundError: the folder has no store.
+        """
+        living = self._find_living()
+        now = self._read(self.folder) if living is None else MemoryInFolder.flushed(living)
+        if now.store != self.store or (now.num_steps, now.num_transitions) != (self.num_steps, self.num_transitions):
+            newer = "the store was replaced by another one" if now.store != self.store else "only the newest stays"
+            raise IncompatibleError(
+                f"the buffer was saved with generation {self.generation} of {now.folder} ({self.num_steps:,} steps), "
+                f"which now has generation {now.generation} ({now.num_steps:,} steps): {newer}; build a buffer with "
+                "this directory to go on with what it has"
+            )
+        if living is None:
+            living = ReplayMemory.open(self.folder, read_only=False, threads=self.threads, flush_every=self.flush_every)
+            _in_folders[living] = self.flush_every
+        return living
+
+    def _find_living(self) -> ReplayMemory | None:
+        """Return the open memory of this process whose folder has the store, wherever the folder is now."""
+        for memory in list(_in_folders):
+            directory = memory.inner.directory
+            if directory is not None and directory.is_open and self._read(str(directory.path)).store == self.store:
+                return memory
+        return None
 
 
 def memory_to_arrays(memory: ReplayMemory) -> dict[str, npt.NDArray[np.uint8]]:
@@ -47,13 +133,25 @@ class PickledMemory:
         self._memory = memory
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        if self._memory.directory is not None:
+            return MemoryInFolder, tuple(MemoryInFolder.flushed(self._memory))
         pieces = self._pieces(has_integers=protocol >= 2)
         return ReceivedMemory, (next(pieces), self._memory.inner.settings.threads), None, pieces
 
+    def __deepcopy__(self, memo: Any) -> ReceivedMemory:
+        if self._memory.directory is not None:
+            raise InvalidSettingsError(
+                f"a buffer in {self._memory.directory} was copied: one memory lives in a folder; call "
+                "memory.save(another_folder), and give that as the directory of another buffer"
+            )
+        kind, arguments, _, pieces = self.__reduce_ex__(2)
+        received: ReceivedMemory = kind(*arguments)
+        received.extend(pieces)
+        return received
+
     def load(self) -> ReplayMemory:
         """Return another memory with the same content, for a shallow copy."""
-        received: ReceivedMemory = copy.deepcopy(self)  # type: ignore[assignment]  # see the class
-        return received.load()
+        return self.__deepcopy__(None).load()
 
     def _pieces(self, has_integers: bool) -> Iterator[Any]:
         """Yield names and sizes of the files, then the pieces of each.

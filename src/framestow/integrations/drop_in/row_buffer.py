@@ -20,10 +20,10 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import observation_spec
 from framestow.integrations.drop_in.packed_array import PackedArray
 from framestow.integrations.drop_in.paired_steps import PairedSteps, check_frame_stack
+from framestow.integrations.drop_in.pickled_memory import discard
 from framestow.interface import clause, one_line, plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory, check_batch_size, describe_memory
-from framestow.storage.frame_storage import Storage
 
 Array = npt.NDArray[Any]
 
@@ -124,7 +124,8 @@ class RowBuffer:
     """Ring of rows like Stable-Baselines3's ``ReplayBuffer``, without tensors.
 
     Subclasses add the library's constructor and samples. A constructor sets the attributes below, which have
-    Stable-Baselines3's names, and then calls ``_init_rows``. The ring has ``buffer_size`` rows of ``n_envs`` steps.
+    Stable-Baselines3's names, and then calls ``_init_rows`` and ``_make_steps``. The ring has ``buffer_size`` rows of
+    ``n_envs`` steps. With ``max_bytes`` a memory may store fewer: the newest ones, from any row of the ring on.
     """
 
     buffer_size: int
@@ -132,11 +133,13 @@ class RowBuffer:
     action_dim: int
     optimize_memory_usage: bool
     handle_timeout_termination: bool
+    _steps: PairedSteps
 
-    def _init_rows(
-        self, observation_space: Any, action_space: Any, frame_stack: int | None, threads: int, storage: Storage
-    ) -> None:
-        """Check all arguments and create the memory. ``buffer_size`` is the number of transitions until then."""
+    def _init_rows(self, observation_space: Any, action_space: Any, frame_stack: int | None, **arguments: Any) -> None:
+        """Check the arguments; ``arguments`` are those of the memory. ``_make_steps`` then creates it, the last step.
+
+        ``buffer_size`` is the number of transitions until then.
+        """
         whole_number("buffer_size", self.buffer_size, 1, rule="a buffer stores at least 1 transition")
         whole_number("n_envs", self.n_envs, 1, rule="a buffer has at least 1 environment")
         truth_value("optimize_memory_usage", self.optimize_memory_usage)
@@ -152,10 +155,13 @@ class RowBuffer:
             "capacity": self.buffer_size * self.n_envs,
             "action_space": _action_spec(action_space, self.action_dim, self._action_dtype),
             "num_envs": self.n_envs,
-            "threads": threads,
-            "storage": storage,
+            **arguments,
         }
-        self.reset()
+
+    def _make_steps(self) -> None:
+        """Create the memory, or resume the one in its directory."""
+        self._no_flags = np.zeros(self.n_envs, bool)
+        self._steps = PairedSteps(self._frames, self._frame_stack, **self._arguments)
 
     def __repr__(self) -> str:
         num_envs, size = self.n_envs, self.buffer_size
@@ -173,27 +179,32 @@ class RowBuffer:
 
     @pos.setter
     def pos(self, row: int) -> None:
-        if row != self.pos:
+        if "_steps" in self.__dict__ and row != self.pos:  # the library's constructor sets 0 before
             raise InvalidSettingsError(
                 f"pos is set to {row}: it must stay {self.pos}, the row of the next step; reset() removes all steps"
             )
 
     @property
     def full(self) -> bool:
-        """Whether the buffer is full: each new row replaces the oldest one."""
-        return self._num_rows >= self.buffer_size
+        """Whether ``buffer_size`` rows are stored: each new row replaces the oldest one."""
+        return self._num_stored == self.buffer_size
 
     @full.setter
     def full(self, is_full: bool) -> None:
-        if is_full != self.full:
+        if "_steps" in self.__dict__ and is_full != self.full:
             raise InvalidSettingsError(
                 f"full is set to {is_full}: it depends on the stored steps; use add() or reset()"
             )
 
     def reset(self) -> None:
-        """Remove all steps."""
-        self._no_flags = np.zeros(self.n_envs, bool)
-        self._steps = PairedSteps(self._frames, self._frame_stack, **self._arguments)
+        """Remove all steps, in the directory too."""
+        self._arguments["directory"] = self.memory.directory
+        discard(self.memory)
+        self._make_steps()
+
+    def size(self) -> int:
+        """Return the number of stored rows."""
+        return self._num_stored
 
     def add(
         self, obs: Any, next_obs: Any, action: Array, reward: Array, done: Array, infos: Sequence[dict[str, Any]]
@@ -255,7 +266,11 @@ class RowBuffer:
             raise NothingToSampleError("the buffer is empty: there is nothing to sample; add steps first")
         if self.optimize_memory_usage and self.full and self.buffer_size > 1:
             return np.asarray((np.random.randint(1, self.buffer_size, size=batch_size) + self.pos) % self.buffer_size)
-        return np.random.randint(0, num_stored, size=batch_size)
+        return self._stored_rows(np.random.randint(0, num_stored, size=batch_size))
+
+    def _stored_rows(self, ranks: Array) -> Array:
+        """Return the rows of the ring with these ranks: those of a full ring, otherwise counted from the oldest row."""
+        return ranks if self.full else (self._steps.oldest_row + ranks) % self.buffer_size
 
     def _draw_indices(self, rows: Array) -> npt.NDArray[np.int64]:
         """Draw one environment for each of ``rows`` with ``np.random``; return the memory's indices of these steps."""
@@ -309,7 +324,7 @@ class RowBuffer:
 
     def _column(self, name: str, dtype: npt.DTypeLike = np.float32, shape: tuple[int, ...] = ()) -> Array:
         """Return a new read-only array of a column of ``StepSequences``; ``shape`` is the shape of one step's value."""
-        rows = np.arange(self._num_stored)
+        rows = self._stored_rows(np.arange(self._num_stored))
         array = np.zeros((self.buffer_size, self.n_envs, *shape), dtype).view(StoredColumn)
         indices = self._indices(rows[:, None], np.arange(self.n_envs))
         if rows.size:
@@ -325,9 +340,10 @@ class RowBuffer:
         def make(key: str | None, frame: FrameSpec) -> PackedArray:
             def read(cells: npt.NDArray[np.int64]) -> Array:
                 found = np.zeros((len(cells), *frame.shape), frame.dtype)
-                is_stored = cells < self._num_stored * self.n_envs
+                rows, env_ids = np.divmod(cells, self.n_envs)
+                is_stored = (rows - self._steps.oldest_row) % self.buffer_size < self._num_stored
                 if is_stored.any():
-                    indices = self._indices(*np.divmod(cells[is_stored], self.n_envs))
+                    indices = self._indices(rows[is_stored], env_ids[is_stored])
                     observations = getattr(self._steps.transitions(indices), name)
                     found[is_stored] = observations if key is None else observations[key]
                 return found
@@ -346,7 +362,7 @@ class RowBuffer:
     @property
     def _num_stored(self) -> int:
         """Number of rows that the ring has."""
-        return min(self._num_rows, self.buffer_size)
+        return self._num_rows - self._steps.oldest_row
 
     def _as_stored(self, observations: Any) -> Any:
         if isinstance(self._frames, dict):
