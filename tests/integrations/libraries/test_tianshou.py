@@ -12,7 +12,7 @@ pytest.importorskip("tianshou")
 from tianshou import data as tianshou
 from tianshou.data import Batch
 
-from framestow.errors import InvalidSettingsError, InvalidStepError
+from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
 from framestow.integrations import tianshou as packed
 from integrations.libraries.tianshou_play import DEPTH, Play, assert_same
 from oracles.wrong_values import Call, Made, assert_wrong_values_are_refused, each_argument
@@ -37,14 +37,17 @@ PLAYED = ("env_stacks", "is_dict", "padding")
 class BesideOneAnother:
     """A Tianshou buffer and ours with the same steps, and the true content of their slots."""
 
-    def __init__(self, way, num_envs, seed=0, size=SIZE, reset_chance=0.0, kind="VectorReplayBuffer", **settings):
+    def __init__(
+        self, way, num_envs, seed=0, size=SIZE, reset_chance=0.0, kind="VectorReplayBuffer", where=None, **settings
+    ):
         played = {key: value for key, value in way.items() if key in PLAYED}
         settings |= {key: value for key, value in way.items() if key not in PLAYED}
         self.play = Play(seed, num_envs, reset_chance=reset_chance, **played)
         sizes = (num_envs * size, num_envs) if "Vector" in kind else (size,)
         self.theirs = getattr(tianshou, kind)(*sizes, **settings)
         has_stacks = way["env_stacks"] and not settings.get("save_only_last_obs")
-        self.ours = getattr(packed, kind)(*sizes, **settings, frame_stack=DEPTH if has_stacks else None)
+        frame_stack = DEPTH if has_stacks else None
+        self.ours = getattr(packed, kind)(*sizes, **settings, frame_stack=frame_stack, **where or {})
         self.seen = {}
 
     def add(self, env_ids, with_next=True):
@@ -202,6 +205,62 @@ def test_a_buffer_restored_from_a_pickle_or_a_file_resumes(way, tmp_path):
         assert_same(original.buffers[1][:], ours.buffers[1][:])
 
 
+def loaded_from_hdf5(ours, folder):
+    ours.save_hdf5(str(folder / "buffer.hdf5"))
+    return lambda: packed.VectorReplayBuffer.load_hdf5(str(folder / "buffer.hdf5"))
+
+
+def loaded_from_a_pickle(ours, _folder):
+    pickled = pickle.dumps(ours)
+    return lambda: pickle.loads(pickled)
+
+
+@pytest.mark.parametrize("is_uneven", [False, True])
+@pytest.mark.parametrize("way_to_load", [loaded_from_hdf5, loaded_from_a_pickle])
+@pytest.mark.parametrize("way", [WAYS[1], WAYS[6]], ids=str)
+def test_a_buffer_in_a_folder_equals_tianshous_and_goes_on_there(way, way_to_load, is_uneven, tmp_path):
+    generator, folder = np.random.default_rng(0), tmp_path / "replay"
+    both = BesideOneAnother(way, 3, where={"directory": folder})
+
+    def play(num_steps):
+        for _ in range(num_steps):
+            both.add(some_env_ids(generator, 3, is_uneven))
+        both.assert_all_right()
+        assert_same(both.theirs.sample_indices(4), both.ours.sample_indices(4))
+
+    play(SIZE + 4)
+    load = way_to_load(both.ours, tmp_path)
+    living = both.ours.memories
+
+    both.ours = load()
+    assert living == both.ours.memories
+    assert [folder] * len(living) == [memory.directory.parent for memory in living]
+    for memory in living:
+        memory.close()
+    both.ours = load()
+    play(SIZE)
+    with pytest.raises(IncompatibleError, match=r"generation \d+ of .* which now has generation \d+ "):
+        load()
+    with pytest.raises(IncompatibleError, match=r"has the observations of another buffer: .* load that, or give"):
+        packed.VectorReplayBuffer(39, 3, directory=folder)
+    with pytest.raises(InvalidSettingsError, match="was copied: one memory lives in a folder"):
+        copy.deepcopy(both.ours)
+    both.theirs.reset()
+    both.ours.reset()
+    assert 0 == len(both.ours)
+    both.play.windows = [both.play.begun() for _ in range(3)]
+    play(SIZE + 2)
+
+
+def test_a_folder_that_another_buffer_used_first_is_refused_at_the_first_step(tmp_path):
+    buffers = [packed.ReplayBuffer(9, directory=tmp_path) for _ in range(2)]
+    fed(buffers[0], numbered(4))
+
+    with pytest.raises(IncompatibleError, match="has the observations of another buffer"):
+        fed(buffers[1], numbered(4))
+    assert (3, 0) == tuple(map(len, buffers))
+
+
 def test_priorities_and_draws_equal_tianshous():
     both = BesideOneAnother({"env_stacks": True}, 2, kind="PrioritizedVectorReplayBuffer", alpha=0.6, beta=0.4)
     generator = np.random.default_rng(1)
@@ -332,7 +391,7 @@ def test_invalid_settings_are_refused():
         packed.ReplayBuffer(10, stack_num=2, frame_stack=4)
     with pytest.raises(InvalidSettingsError, match="threads"):
         packed.VectorReplayBuffer(10, 2, threads=0)
-    with pytest.raises(TypeError, match="stack"):
+    with pytest.raises(InvalidSettingsError, match="did you mean 'stack_num'"):
         packed.VectorReplayBuffer(10, 2, stack=4)
     with pytest.raises(InvalidSettingsError, match="buffer_num is 0"):
         packed.VectorReplayBuffer(10, 0)
@@ -341,6 +400,10 @@ def test_invalid_settings_are_refused():
     step = {"obs": numbered(2), "act": [0, 0], "rew": [0.0, 0.0]}
     with pytest.raises(InvalidStepError, match=r"VectorReplayBuffer\(total_size, buffer_num=2\)"):
         packed.ReplayBuffer(10).add(Batch(terminated=[False, False], truncated=[False, False], **step))
+    with pytest.raises(InvalidSettingsError, match=r"^max_bytes is not possible here: Tianshou draws slots of a full"):
+        packed.PrioritizedVectorReplayBuffer(9, 3, alpha=0.6, beta=0.4, max_bytes=3)
+    with pytest.raises(InvalidSettingsError, match=r"^direcotry is not an argument of .*; did you mean 'directory'"):
+        packed.ReplayBuffer(9, direcotry="replay")
     with pytest.raises(InvalidSettingsError, match="call it on the vector buffer"):
         packed.VectorReplayBuffer(10, 2).buffers[0].set_batch(Batch())
 
@@ -354,6 +417,8 @@ BUFFER = {
     "frame_stack": None,
     "threads": 1,
     "storage": "packed",
+    "directory": None,
+    "flush_every": None,
 }
 BUFFER_TAKES = {
     "ignore_obs_next": "True",
@@ -361,6 +426,8 @@ BUFFER_TAKES = {
     "sample_avail": "True",
     "random_seed": "0 None",
     "frame_stack": "None",
+    "directory": "None 'a'",
+    "flush_every": "None 2.5",
 }
 PRIORITIES = {"alpha": 0.6, "beta": 0.4, "weight_norm": True}
 PRIORITIES_TAKE = {"alpha": "2.5", "beta": "0 2.5", "weight_norm": "True"}

@@ -152,6 +152,53 @@ def test_a_saved_and_loaded_buffer_continues_like_the_original(tmp_path):
         assert_equal(theirs[:], copy[:])
 
 
+def saved_as_a_checkpoint(buffer, folder):
+    buffer.dumps(folder / "checkpoint")
+    return lambda other: other.loads(folder / "checkpoint")
+
+
+def saved_as_a_state(buffer, _folder):
+    state = buffer.state_dict()
+    return lambda other: other.load_state_dict(state)
+
+
+def saved_as_a_pickle(buffer, _folder):
+    pickled = pickle.dumps(buffer)
+    return lambda other: other.__setstate__(pickle.loads(pickled).__getstate__())
+
+
+@pytest.mark.parametrize("save", [saved_as_a_checkpoint, saved_as_a_state, saved_as_a_pickle])
+@pytest.mark.parametrize("come_as", ["frames", "stacks"])
+def test_a_storage_in_a_folder_equals_torchrls_and_goes_on_there(come_as, save, tmp_path):
+    play, folder = Play(0, 3, shape=PICTURE), tmp_path / "replay"
+    settings = {"directory": folder} | ({"frame_stack": 4} if come_as == "frames" else {})
+    theirs, ours = both(**settings)
+    for _ in range(4):
+        extend(theirs, ours, play, come_as=come_as)
+    load, living = save(ours, tmp_path), ours.storage.memory
+
+    other = both(**settings)[1]
+    load(other)
+    assert other.storage.memory is living
+    assert folder == living.directory
+    living.close()
+    other = both(**settings)[1]
+    load(other)
+    assert_equal(theirs[:], other[:])
+    extend(theirs, other, play, come_as=come_as)
+    assert_equal(theirs[:], other[:])
+
+    assert not (tmp_path / "checkpoint" / "storage" / "memory").exists()  # no second copy
+    with pytest.raises(IncompatibleError, match=r"generation \d+ of .* which now has generation \d+ "):
+        load(both(**settings)[1])
+    with pytest.raises(IncompatibleError, match=r"has the observations of another buffer: .* load that, or give"):
+        extend(*both(**settings), play, come_as=come_as)
+    theirs.empty()
+    other.empty()
+    extend(theirs, other, Play(1, 3, shape=PICTURE), come_as=come_as)
+    assert_equal(theirs[:], other[:])
+
+
 def test_loading_refuses_damaged_bytes_and_other_settings(tmp_path):
     play = Play(0, 3)
     theirs, ours = both(frame_stack=4)
@@ -296,6 +343,12 @@ def test_unsupported_writers_and_settings_are_refused():
         buffer_of(FramestowStorage(SIZE)).extend(frames.exclude(("next", "pixels")).reshape(-1))
     with pytest.raises(InvalidSettingsError, match=r"^compilable is True"):
         FramestowStorage(SIZE, compilable=True)
+    with pytest.raises(
+        InvalidSettingsError, match=r"^max_bytes is not possible here: TorchRL draws cells of a full stora"
+    ):
+        FramestowStorage(SIZE, max_bytes="1 GiB")
+    with pytest.raises(InvalidSettingsError, match=r"^maxsize is not an argument of .*; did you mean 'max_size'"):
+        FramestowStorage(SIZE, maxsize=9)
 
 
 STORAGE = {
@@ -312,12 +365,15 @@ STORAGE = {
     "pixels": None,
     "threads": 1,
     "storage": "packed",
+    "directory": None,
+    "flush_every": None,
 }
 STORAGES = {
     "FramestowStorage": Call(
         FramestowStorage,
         STORAGE,
-        {"cleanup_memmap": "True", "frame_stack": "None", "dim": "-1", "pixels": "None 'a'"},
+        {"cleanup_memmap": "True", "frame_stack": "None", "dim": "-1", "pixels": "None 'a'"}
+        | {"directory": "None 'a'", "flush_every": "None 2.5"},  # no folder before the first step
         {"device": ["gpu"], "pixels": [[], ["a", 5], ("a", 5)], "threads": [65], "storage": ["zip"]},
     )
 }

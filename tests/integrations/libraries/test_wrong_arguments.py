@@ -34,9 +34,14 @@ ROWS = {
     "frame_stack": None,
     "threads": 1,
     "storage": "packed",
+    "directory": None,
+    "flush_every": None,
+    "max_bytes": None,
 }
 # An array has a shape and a dtype, which is all that CleanRL's buffer reads of a space.
-ROWS_TAKE = {"optimize_memory_usage": "True", "handle_timeout_termination": "True", "frame_stack": "None"}
+WHERE_TAKES = {"directory": "None", "flush_every": "None 2.5", "frame_stack": "None"}
+A_FOLDER = {"directory": "'a'"}
+ROWS_TAKE = {"optimize_memory_usage": "True", "handle_timeout_termination": "True", "max_bytes": "None", **WHERE_TAKES}
 ROWS_REFUSE = {
     "buffer_size": [-5, 1e6],
     "observation_space": [(84, 84), {"camera": PICTURES}, Tuple([PICTURES]), Dict({"camera": Dict({"a": PICTURES})})],
@@ -97,6 +102,8 @@ PRIORITIZED = {
     "frame_stack": None,
     "threads": 1,
     "storage": "packed",
+    "directory": None,
+    "flush_every": None,
 }
 BERKELEY = {"size": 10, "frame_history_len": 4, "lander": False, "storage": "packed", "threads": 1, "seed": 0}
 FRAME = np.zeros((6, 5, 1), np.uint8)
@@ -153,7 +160,7 @@ def observed(first, second):
 
 STACKED = {"stack_size": 4, "padding_type": "reset", "axis": "first"}
 CALLS = {
-    "cleanrl.ReplayBuffer": Call(cleanrl.ReplayBuffer, ROWS, ROWS_TAKE, ROWS_REFUSE | {"device": ["gpu"]}),
+    "cleanrl.ReplayBuffer": Call(cleanrl.ReplayBuffer, ROWS, ROWS_TAKE, ROWS_REFUSE | {"device": ["gpu"]}, A_FOLDER),
     "cleanrl.ReplayBuffer.add": Call(
         lambda **step: filled(cleanrl.ReplayBuffer, 1).add(**step), STEP, STEP_TAKES, STEP_REFUSES
     ),
@@ -163,8 +170,9 @@ CALLS = {
     "cleanrl.PrioritizedReplayBuffer": Call(
         cleanrl.PrioritizedReplayBuffer,
         PRIORITIZED,
-        {"obs_shape": "[1]", "gamma": "0", "alpha": "0 2.5", "beta": "0", "eps": "0 2.5", "frame_stack": "None"},
+        {"obs_shape": "[1]", "gamma": "0", "alpha": "0 2.5", "beta": "0", "eps": "0 2.5"} | WHERE_TAKES,
         {"gamma": [-0.1, 1.1], "device": ["gpu"]},
+        A_FOLDER,
     ),
     "cleanrl.PrioritizedReplayBuffer.add": Call(
         lambda **step: prioritized(1).add(**step),
@@ -174,7 +182,7 @@ CALLS = {
     ),
     "cleanrl.PrioritizedReplayBuffer.sample": Call(lambda **given: prioritized().sample(**given), {"batch_size": 4}),
     "cleanrl.PrioritizedReplayBuffer.beta": Call(sampled_with, {"beta": 0.5}, {"beta": "0"}),
-    "sb3.ReplayBuffer": Call(sb3.ReplayBuffer, ROWS, ROWS_TAKE, ROWS_REFUSE | {"device": ["gpu"]}),
+    "sb3.ReplayBuffer": Call(sb3.ReplayBuffer, ROWS, ROWS_TAKE, ROWS_REFUSE | {"device": ["gpu"]}, A_FOLDER),
     "sb3.ReplayBuffer.add": Call(
         lambda **step: filled(sb3.ReplayBuffer, 1).add(**step), STEP, STEP_TAKES, STEP_REFUSES
     ),
@@ -182,7 +190,7 @@ CALLS = {
     "sb3.NStepReplayBuffer": Call(
         lambda **settings: sb3.NStepReplayBuffer(**ROWS, **settings), {"n_steps": 3, "gamma": 0.9}, {"gamma": "0"}
     ),
-    "sb3.DictReplayBuffer": Call(sb3.DictReplayBuffer, {**ROWS, "observation_space": GOALS}, ROWS_TAKE),
+    "sb3.DictReplayBuffer": Call(sb3.DictReplayBuffer, {**ROWS, "observation_space": GOALS}, ROWS_TAKE, skips=A_FOLDER),
     "sb3.HerReplayBuffer": Call(
         lambda **settings: sb3.HerReplayBuffer(**{**ROWS, "observation_space": GOALS}, **settings),
         {"env": None, "n_sampled_goal": 4, "goal_selection_strategy": "future", "copy_info_dict": False},

@@ -22,7 +22,7 @@ from framestow.errors import DamagedDataError, IncompatibleError, InvalidSetting
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.steps.ring_steps import SPAN
 from framestow.replay.store.open_store import start_over
-from framestow.replay.store.reader import StoredMemory
+from framestow.replay.store.reader import StoredMemory, read_frames_per_segment
 
 PIECE_BYTES = 1 << 14  # an unpickler has a thousand pieces in RAM at once
 PREFIX = "framestow-"  # of temporary folders
@@ -31,8 +31,14 @@ PREFIX = "framestow-"  # of temporary folders
 _in_folders: WeakKeyDictionary[ReplayMemory, float | None] = WeakKeyDictionary()
 
 
-def make_memory(**arguments: Any) -> ReplayMemory:
-    """Return a new ``ReplayMemory``. With a ``directory`` that has one, it resumes that one, and warns of it."""
+def make_memory(*, resumes: bool = True, **arguments: Any) -> ReplayMemory:
+    """Return a new ``ReplayMemory``. With a ``directory`` that has one, it resumes that one, and warns of it.
+
+    Raises:
+        IncompatibleError: ``resumes`` is false, and the directory has a memory.
+    """
+    if not resumes and arguments["directory"] is not None:
+        refuse_used(arguments["directory"])
     memory = ReplayMemory(**arguments)
     if memory.directory is not None:
         _in_folders[memory] = arguments["flush_every"]
@@ -44,6 +50,15 @@ def make_memory(**arguments: Any) -> ReplayMemory:
                 stacklevel=5,  # where the buffer is built
             )
     return memory
+
+
+def refuse_used(folder: Path) -> None:
+    """Raise ``IncompatibleError`` if ``folder`` has a memory: a buffer with fields of its own cannot resume it."""
+    if read_frames_per_segment(folder) is not None:
+        raise IncompatibleError(
+            f"memory {folder} has the observations of another buffer: what that buffer saved has its actions and "
+            "rewards; load that, or give another directory"
+        )
 
 
 def discard(memory: ReplayMemory) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from os import PathLike
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +19,7 @@ from tianshou.data import PrioritizedVectorReplayBuffer as TianshouPrioritizedVe
 from tianshou.data import ReplayBuffer as TianshouBuffer
 from tianshou.data import VectorReplayBuffer as TianshouVector
 
-from framestow.checks import as_array, as_flags, real_number, truth_value, whole_number
+from framestow.checks import as_array, as_flags, real_number, refuse_arguments, truth_value, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.packed_array import PackedArray
@@ -30,6 +31,7 @@ from framestow.replay.observation_layout import MAX_STACK
 from framestow.storage.frame_storage import Storage
 
 OBSERVATIONS = ("obs", "obs_next")
+SLOT_OF_EACH_STEP = "Tianshou draws slots of a full buffer; give a smaller size, or a directory"
 ROWS_AT_ONCE = 64  # rows read together when steps are copied from another buffer
 Added = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
 
@@ -379,7 +381,7 @@ def _check_buffer_ids(buffer_ids: Any, num_buffers: int) -> list[int]:
 
 
 def _check_settings(
-    name: str,
+    kind: type,
     size: Any,
     frame_stack: Any,
     *,
@@ -388,9 +390,11 @@ def _check_settings(
     save_only_last_obs: Any = False,
     sample_avail: Any = False,
     random_seed: Any = 42,
+    **others: Any,
 ) -> None:
-    """Raise ``InvalidSettingsError`` for arguments of a buffer that cannot work; ``name`` is that of its ``size``."""
-    whole_number(name, size, 0, rule="it must be a number of transitions, at least 0")
+    """Raise ``InvalidSettingsError`` for arguments that a buffer of ``kind`` lacks, or that cannot work."""
+    refuse_arguments(kind, others, {"max_bytes": f"not possible here: {SLOT_OF_EACH_STEP}"})
+    whole_number("size", size, 0, rule="it must be a number of transitions, at least 0")
     whole_number("stack_num", stack_num, 1, MAX_STACK, rule=f"an observation has 1 to {MAX_STACK} frames")
     check_frame_stack(frame_stack)
     if random_seed is not None:
@@ -416,8 +420,9 @@ class ReplayBuffer(NumberedSlots):
 
     Arguments:
         frame_stack: frames per observation with ``stack_num=1``; ``None`` decides by shape.
-        threads: number of threads that unpack a batch.
-        storage: ``"packed"`` compresses frames, ``"raw"`` stores them uncompressed.
+        threads, storage, flush_every: as of ``ReplayMemory``.
+        directory: folder for the observations; all else stays in RAM. It must be empty: a pickle or ``save_hdf5`` has
+            all else and names the folder, and loading goes on there.
 
     Raises:
         InvalidSettingsError: invalid settings. ``add`` raises ``InvalidStepError``, before anything is stored, for
@@ -436,6 +441,9 @@ class ReplayBuffer(NumberedSlots):
         frame_stack: int | None = None,
         threads: int = 1,
         storage: Storage = "packed",
+        directory: str | PathLike[str] | None = None,
+        flush_every: float | None = 5.0,
+        **others: Any,
     ) -> None:
         settings = {
             "stack_num": stack_num,
@@ -444,9 +452,20 @@ class ReplayBuffer(NumberedSlots):
             "sample_avail": sample_avail,
             "random_seed": random_seed,
         }
-        _check_settings("size", size, frame_stack, **settings)
+        _check_settings(type(self), size, frame_stack, **settings, **others)
         TianshouBuffer.__init__(self, size, **settings)
-        self._init_observations(ObservationStore(size, 1, stack_num, frame_stack, threads, storage))
+        self._init_observations(
+            ObservationStore(
+                size,
+                1,
+                stack_num,
+                frame_stack,
+                threads=threads,
+                storage=storage,
+                directory=directory,
+                flush_every=flush_every,
+            )
+        )
 
 
 class PrioritizedReplayBuffer(TianshouPrioritized, NumberedSlots):  # type: ignore[misc]
@@ -462,15 +481,28 @@ class PrioritizedReplayBuffer(TianshouPrioritized, NumberedSlots):  # type: igno
         frame_stack: int | None = None,
         threads: int = 1,
         storage: Storage = "packed",
+        directory: str | PathLike[str] | None = None,
+        flush_every: float | None = 5.0,
         **kwargs: Any,
     ) -> None:
-        _check_settings("size", size, frame_stack, **kwargs)
+        _check_settings(type(self), size, frame_stack, **kwargs)
         real_number("alpha", alpha, 0, rule="it must be above 0; Tianshou's examples have 0.6", is_least_excluded=True)
         real_number("beta", beta, 0, rule="it must be at least 0; Tianshou's examples have 0.4")
         truth_value("weight_norm", weight_norm)
         TianshouPrioritized.__init__(self, size, alpha, beta, weight_norm, **kwargs)
         stack_num = self.options["stack_num"]
-        self._init_observations(ObservationStore(size, 1, stack_num, frame_stack, threads, storage))
+        self._init_observations(
+            ObservationStore(
+                size,
+                1,
+                stack_num,
+                frame_stack,
+                threads=threads,
+                storage=storage,
+                directory=directory,
+                flush_every=flush_every,
+            )
+        )
 
 
 class VectorReplayBuffer(NumberedSlotsOfParts, TianshouVector):  # type: ignore[misc]

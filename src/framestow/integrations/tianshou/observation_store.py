@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from framestow.checks import folder_path
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import SCALED_DTYPES, FrameSpec
 from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.paired_steps import ContiguousCopies, PairedSteps
+from framestow.integrations.drop_in.pickled_memory import discard, refuse_used
 from framestow.replay.memory import ReplayMemory
-from framestow.storage.frame_storage import Storage
 
 Indices = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -130,6 +131,7 @@ def _merge_rows(at: Flags, these: npt.NDArray[Any], others: npt.NDArray[Any]) ->
 
 Numbers = npt.NDArray[np.uint32]
 NUMERIC_KINDS = "biuf"  # of dtypes
+TOGETHER = "together"  # folder of the memory of all environments; those of each have its number
 ROWS_AT_ONCE = 64  # rows unpacked together for unusually large requests, such as a whole episode
 
 
@@ -149,13 +151,11 @@ class ObservationStore:
         stack: frames per observation if single frames are added; the first frame of an episode pads its first stacks.
             1 if observations are added.
         frame_stack: frames per added observation, if ``stack`` is 1; ``None`` decides by shape.
-        threads: number of threads that unpack a batch.
-        storage: ``"packed"`` or ``"raw"``.
+        packing: further arguments of each memory. In its ``directory``, each memory has a folder, which must not be
+            used: actions and rewards are elsewhere.
     """
 
-    def __init__(
-        self, size: int, num_envs: int, stack: int, frame_stack: int | None, threads: int, storage: Storage
-    ) -> None:
+    def __init__(self, size: int, num_envs: int, stack: int, frame_stack: int | None, **packing: Any) -> None:
         if stack > 1 and frame_stack not in (None, 1):
             raise InvalidSettingsError(
                 f"frame_stack is {frame_stack} with stack_num {stack}: with stack_num the buffer stacks single frames; "
@@ -163,18 +163,21 @@ class ObservationStore:
             )
         self._size, self.stack, self._copies = size, stack, ContiguousCopies()
         self._all_env_ids = list(range(num_envs))
-        self._packing: dict[str, Any] = {
-            "frame_stack": frame_stack if stack == 1 else None,
-            "threads": threads,
-            "storage": storage,
-        }
+        directory = packing.pop("directory", None)
+        self._directory = None if directory is None else folder_path("directory", directory).resolve()
+        self._packing = {"frame_stack": frame_stack if stack == 1 else None, **packing}
         if size:
-            self._make_steps(FrameSpec((frame_stack or 1,)), 1)  # raises for invalid settings before the first step
+            self._make_steps(FrameSpec((frame_stack or 1,)), 1, "")  # raises for invalid settings before the first step
+        if self._directory is not None:
+            for name in (TOGETHER, *map(str, self._all_env_ids)):
+                refuse_used(self._directory / name)
+        self._together: EnvGroup | None = None
+        self._apart: dict[int, EnvGroup] = {}
         self.clear()
 
     def with_envs(self, num_envs: int) -> ObservationStore:
         """Return an empty store with the same settings for ``num_envs`` environments."""
-        return ObservationStore(self._size, num_envs, self.stack, **self._packing)
+        return ObservationStore(self._size, num_envs, self.stack, directory=self._directory, **self._packing)
 
     @property
     def num_envs(self) -> int:
@@ -182,9 +185,10 @@ class ObservationStore:
         return len(self._all_env_ids)
 
     def clear(self) -> None:
-        """Remove all steps."""
-        self._together: EnvGroup | None = None
-        self._apart: dict[int, EnvGroup] = {}
+        """Remove all steps, in the directory too."""
+        for memory in self.memories:
+            discard(memory)
+        self._together, self._apart = None, {}
         self._form: Any = None  # empty arrays like the first observations
         self.knows_next = True
         """Whether all steps were added with their next observations."""
@@ -210,7 +214,7 @@ class ObservationStore:
         is_whole = env_ids == self._all_env_ids
         if not self._apart and (is_whole or sorted(env_ids) == self._all_env_ids):
             if self._together is None:
-                self._together = EnvGroup(self._make_steps(self._space, self.num_envs))
+                self._together = EnvGroup(self._make_steps(self._space, self.num_envs, TOGETHER))
             self._together.add(step if is_whole else step.of(np.argsort(env_ids)))
             return np.full(len(env_ids), self._together.num_rows, np.uint32)
         self._separate()
@@ -257,18 +261,33 @@ class ObservationStore:
                     map_arrays(lambda out, array, at=at: out.__setitem__(at, array), pair[which], part)
         return pair[0], pair[1]
 
-    def _make_steps(self, space: Any, num_envs: int) -> PairedSteps:
-        """Return a memory for the steps of ``num_envs`` environments, with observations and flags only."""
+    def _make_steps(self, space: Any, num_envs: int, name: str) -> PairedSteps:
+        """Return a memory for the steps of ``num_envs`` environments, with observations and flags only.
+
+        It lives in the folder ``name`` of the directory, if there is one; in RAM without a name.
+        """
         stack, capacity = None if self.stack == 1 else self.stack, max(self._size, 1) * num_envs
-        return PairedSteps(space, stack=stack, capacity=capacity, action_space=1, num_envs=num_envs, **self._packing)
+        return PairedSteps(
+            space,
+            stack=stack,
+            capacity=capacity,
+            action_space=1,
+            num_envs=num_envs,
+            directory=self._directory / name if self._directory is not None and name else None,
+            resumes=False,
+            **self._packing,
+        )
 
     def _separate(self) -> None:
         """Give each environment a memory of its own from now on; drop that of all environments if it has no use."""
         together = self._together
         for env_id in self._all_env_ids if not self._apart else ():
-            steps = self._make_steps(self._space, 1)
+            steps = self._make_steps(self._space, 1, str(env_id))
             self._apart[env_id] = EnvGroup(steps) if together is None else together.split_off(env_id, steps)
-        if all(group.num_rows - group.first_row >= self._size for group in self._apart.values()):
+        if together is not None and all(
+            group.num_rows - group.first_row >= self._size for group in self._apart.values()
+        ):
+            discard(together.memory)
             self._together = None
 
     def _check_step(self, step: ObservationStep) -> ObservationStep:

@@ -16,7 +16,7 @@ from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import equal_rows
 from framestow.integrations.drop_in.paired_steps import ContiguousCopies, num_steps_taken
-from framestow.integrations.drop_in.pickled_memory import PickledMemory
+from framestow.integrations.drop_in.pickled_memory import PickledMemory, discard, make_memory
 from framestow.integrations.torchrl.packed_pixels import PackedPixels
 from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelKeys, Pixels, StepBatch, name_of
 from framestow.replay.memory import ReplayMemory
@@ -58,7 +58,8 @@ class PixelSteps:
         stacks: how single frames are stacked, of each key; ``None`` if samples have the pixels that were added.
         num_steps: number of storage cells.
         num_envs: number of environments of the memory.
-        settings: ``threads``, ``storage`` and ``stack_padding`` of the memory.
+        settings: ``threads``, ``storage``, ``directory``, ``flush_every`` and ``stack_padding`` of the memory.
+        memory: a saved one, before ``restore``.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class PixelSteps:
         num_steps: int,
         num_envs: int,
         settings: dict[str, Any],
+        memory: ReplayMemory | None = None,
     ) -> None:
         self.keys, self._stacks, self.num_steps = keys, stacks, num_steps
         self._may_be_stacked = stacks is not None and stacks[0].depth > 1  # until pixels have changed
@@ -81,11 +83,15 @@ class PixelSteps:
             "seed": 0,  # unused: TorchRL draws
             **settings,
         }
-        self.clear()
+        self._begin(memory or make_memory(resumes=False, **self._arguments))
 
     def clear(self) -> None:
-        """Remove all steps."""
-        self._own(ReplayMemory(**self._arguments))
+        """Remove all steps, in the directory too."""
+        discard(self.memory)
+        self._begin(make_memory(resumes=False, **self._arguments))
+
+    def _begin(self, memory: ReplayMemory) -> None:
+        self._own(memory)
         self._episodes: dict[int, Episode] = {}
         self._newest = np.full(self.memory.num_envs, NONE, np.int64)
 
@@ -107,14 +113,13 @@ class PixelSteps:
         newest = self._newest.tolist()
         return {"keys": self.keys.state(), "num_steps": self.num_steps, "episodes": episodes, "newest": newest}
 
-    def restore(self, state: dict[str, Any], memory: ReplayMemory) -> None:
-        """Restore the steps of a ``state`` with its memory."""
-        self._own(memory)
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restore the steps of a ``state``, whose memory it was built with."""
         self._newest = np.array(state["newest"], np.int64)
-        oldest = self.next_number - len(memory)
+        oldest = self.next_number - len(self.memory)
         stored = [episode for episode in state["episodes"] if episode[2] >= oldest]
         if stored:
-            pixels = self._parts_of(memory.get([episode[2] for episode in stored]).next_observation)
+            pixels = self._parts_of(self.memory.get([episode[2] for episode in stored]).next_observation)
             if self._stacks is not None:
                 pixels = tuple(part[:, -1] for part in pixels)
             self._episodes = {

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.context import get_spawning_popen
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -18,7 +19,7 @@ from tensordict import TensorDictBase
 from torchrl.data import LazyTensorStorage, RoundRobinWriter, TensorStorage
 from torchrl.data.replay_buffers.checkpointers import TensorStorageCheckpointer
 
-from framestow.checks import one_of, truth_value, whole_number
+from framestow.checks import folder_path, one_of, refuse_arguments, truth_value, whole_number
 from framestow.errors import (
     DamagedDataError,
     IncompatibleError,
@@ -28,19 +29,21 @@ from framestow.errors import (
 )
 from framestow.frames.stacking import StackPadding
 from framestow.integrations.drop_in.paired_steps import check_frame_stack
-from framestow.integrations.drop_in.pickled_memory import memory_from_arrays, memory_to_arrays
+from framestow.integrations.drop_in.pickled_memory import MemoryInFolder, memory_from_arrays, memory_to_arrays
 from framestow.integrations.torchrl.pixel_steps import MIN_ENVS, PixelSteps, stacks_along
 from framestow.integrations.torchrl.steps import NONE, Key, PixelKeys, name_of
 from framestow.interface import one_line, shapes
 from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_settings import check_unpacking
+from framestow.replay.store.open_store import check_flush_every
 from framestow.storage.frame_storage import Storage
 from framestow.torch.tensor_batch import parse_device
 
 MEMORY = "memory"  # names in a saved storage: the folder of the memory, and the file of the rest
 STATE = "framestow.json"
 BYTES_AT_ONCE = 1 << 20  # of a file that is hashed
+CELL_OF_EACH_STEP = "TorchRL draws cells of a full storage; give a smaller max_size, or a directory"
 
 
 class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  # TorchRL is typed as Any
@@ -50,7 +53,8 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
         """Write the storage to the folder ``path``."""
         folder = Path(path)
         super().dumps(storage, folder)
-        storage.memory.save(folder / MEMORY)
+        if storage.memory.directory is None:
+            storage.memory.save(folder / MEMORY)
         state = {"storage": storage._make_state(), "checksums": _checksums(folder)}
         (folder / STATE).write_text(json.dumps(state))
 
@@ -68,7 +72,7 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
                 raise DamagedDataError(
                     f"{folder / name} is damaged or missing: a checkpoint needs every file; load another checkpoint"
                 )
-        storage._restore_state(state["storage"], ReplayMemory.load(folder / MEMORY, threads=storage.threads))
+        storage._restore_state(state["storage"], lambda: ReplayMemory.load(folder / MEMORY, threads=storage.threads))
         super().loads(storage, folder)
 
     def register_save_hook(self, hook: Any) -> None:
@@ -125,8 +129,9 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         padding: padding of an episode's first stacks: ``"same"`` repeats the first frame, ``"constant"`` uses zeros.
         pixels: pixel keys. Default: keys named ``"pixels"``, and keys with at least two axes and 256 bytes per step.
             All must also be under ``"next"``.
-        threads: number of threads that unpack a batch.
-        storage: ``"packed"`` compresses frames, ``"raw"`` stores them uncompressed.
+        threads, storage, flush_every: as of ``ReplayMemory``.
+        directory: folder for the pixels; all else stays in RAM. It must be empty: a ``state_dict`` or a checkpoint has
+            all else and names the folder, and loading goes on there.
 
     ``memory.report()`` shows the memory use. The memory stores episode ends, but neither actions nor rewards. Its
     indices differ from storage positions. If Ctrl-C interrupts a batch, its first steps are stored, up to the
@@ -162,12 +167,18 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         pixels: str | Key | Sequence[str | Key] | None = None,
         threads: int = 1,
         storage: Storage = "packed",
+        directory: str | PathLike[str] | None = None,
+        flush_every: float | None = 5.0,
+        **others: Any,
     ) -> None:
+        refuse_arguments(type(self), others, {"max_bytes": f"not possible here: {CELL_OF_EACH_STEP}"})
         max_size = whole_number("max_size", max_size, 1, rule="a storage has at least 1 step")
         ndim = whole_number("ndim", ndim, 1, rule="a storage has at least 1 dimension; 2 are time and environment")
         check_frame_stack(frame_stack)
         dim = whole_number("dim", dim, -MAX_AXES, -1, rule="it must be the axis of the channels; give -3 or -1")
         check_unpacking(storage, threads)
+        check_flush_every(flush_every)
+        self._directory = None if directory is None else folder_path("directory", directory).resolve()
         truth_value("cleanup_memmap", cleanup_memmap)
         one_of("padding", padding, tuple(PADDINGS), "as in CatFrames")
         if not isinstance(device, str) or device != "auto":
@@ -181,7 +192,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         self._frame_stack, self._dim, self._padding = frame_stack, dim, padding
         self._asked_keys = _as_keys(pixels)  # None: every key of pixels that the first step has
         self.threads = threads
-        self._asked_size, self._storage_kind = max_size, storage
+        self._asked_size, self._storage_kind, self._flush_every = max_size, storage, flush_every
         self._pixels: PixelSteps | None = None  # created with the first step, whose keys it has
         self._next_cell = 0  # cell that the next ``set`` must begin at
 
@@ -278,7 +289,8 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         state: dict[str, Any] = super().state_dict()
         if self._pixels is None:
             return state
-        tensors = {name: torch.from_numpy(content) for name, content in memory_to_arrays(self.memory).items()}
+        in_ram = memory_to_arrays(self.memory) if self.memory.directory is None else {}
+        tensors = {name: torch.from_numpy(content) for name, content in in_ram.items()}
         return {**state, "framestow": {"state": json.dumps(self._make_state()), MEMORY: tensors}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -286,28 +298,35 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         if "framestow" in state_dict:
             saved = state_dict["framestow"]
             files = {name: tensor.numpy(force=True) for name, tensor in saved[MEMORY].items()}
-            self._restore_state(json.loads(saved["state"]), memory_from_arrays(files, self.threads))
+            self._restore_state(json.loads(saved["state"]), lambda: memory_from_arrays(files, self.threads))
         super().load_state_dict({name: part for name, part in state_dict.items() if name != "framestow"})
 
     def _make_state(self) -> dict[str, Any]:
-        """Return the state without the memory and the other keys, as JSON."""
+        """Return the state without the other keys, as JSON. Of the memory it has only the name of its directory."""
+        memory = self._require_pixels().memory
         return {
+            "folder": None if memory.directory is None else MemoryInFolder.flushed(memory),
             "settings": self._settings(),
             "next_cell": self._next_cell,
             "pixels": self._require_pixels().state(),
         }
 
-    def _restore_state(self, state: dict[str, Any], memory: ReplayMemory) -> None:
-        """Restore the result of ``_make_state`` with its memory; raise ``IncompatibleError`` if the settings differ."""
+    def _restore_state(self, state: dict[str, Any], load: Callable[[], ReplayMemory]) -> None:
+        """Restore the result of ``_make_state``; ``load`` returns its memory, if it has no directory.
+
+        Raises:
+            IncompatibleError: the settings differ.
+        """
         for name, value in self._settings().items():
             if state["settings"].get(name) != value:
                 raise IncompatibleError(
                     f"{name} is {value!r}, but {state['settings'].get(name)!r} in the saved storage: settings must be "
                     "equal; create the storage with the saved settings"
                 )
-        saved = state["pixels"]
-        pixels = self._make_pixels(PixelKeys.from_state(saved["keys"]), saved["num_steps"], memory.num_envs)
-        pixels.restore(saved, memory)
+        saved, folder = state["pixels"], state.get("folder")  # of saves without this key, too
+        memory = load() if folder is None else MemoryInFolder(*folder).load()
+        pixels = self._make_pixels(PixelKeys.from_state(saved["keys"]), saved["num_steps"], memory.num_envs, memory)
+        pixels.restore(saved)
         self._pixels, self._next_cell = pixels, state["next_cell"]
 
     def flatten(self) -> TensorStorage:
@@ -331,6 +350,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
             "dim": self._dim,
             "padding": self._padding,
             "storage": self._storage_kind,
+            "directory": None if self._directory is None else str(self._directory),
         }
 
     def _init(self, data: Any) -> None:
@@ -351,7 +371,9 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
             )
         return self._pixels
 
-    def _make_pixels(self, keys: PixelKeys, num_steps: int, num_envs: int) -> PixelSteps:
+    def _make_pixels(
+        self, keys: PixelKeys, num_steps: int, num_envs: int, memory: ReplayMemory | None = None
+    ) -> PixelSteps:
         stacks = None
         if self._frame_stack is not None:
             stacks = [stacks_along(spec.shape, self._frame_stack, self._dim) for spec in keys.specs]
@@ -359,8 +381,10 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
             "stack_padding": PADDINGS[self._padding],
             "threads": self.threads,
             "storage": self._storage_kind,
+            "directory": self._directory,
+            "flush_every": self._flush_every,
         }
-        return PixelSteps(keys, stacks, num_steps, num_envs, settings)
+        return PixelSteps(keys, stacks, num_steps, num_envs, settings, memory)
 
     def _check_cells(self, cursor: Index, num_cells: int, size: int) -> None:
         """Raise unless ``cursor`` has the next positions along the first dimension."""
