@@ -309,7 +309,13 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
         n_sampled_goal: int = 4,
         goal_selection_strategy: Any = "future",
         copy_info_dict: bool = False,
-        **kwargs: Any,
+        *,
+        frame_stack: int | None = None,
+        threads: int = 1,
+        storage: Storage = "packed",
+        directory: str | PathLike[str] | None = None,
+        flush_every: float | None = 5.0,
+        **others: Any,
     ) -> None:
         if env is not None and not hasattr(env, "env_method"):
             raise InvalidSettingsError(
@@ -331,7 +337,12 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
             n_envs,
             optimize_memory_usage,
             handle_timeout_termination,
-            **kwargs,
+            frame_stack=frame_stack,
+            threads=threads,
+            storage=storage,
+            directory=directory,
+            flush_every=flush_every,
+            **others,
         )
 
     def _make_steps(self) -> None:

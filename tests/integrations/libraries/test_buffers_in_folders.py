@@ -272,4 +272,4 @@ def test_a_model_of_stable_baselines3_is_saved_and_loaded_with_its_folder(tmp_pa
         ours.load_replay_buffer(file)
     close(ours.replay_buffer)
     without = DQN.load(tmp_path / "ours" / "model", replay_buffer_kwargs={})  # only to play
-    assert without.replay_buffer is None or without.replay_buffer.memory.directory is None
+    assert without.replay_buffer.memory.directory is None
