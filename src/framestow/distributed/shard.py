@@ -413,7 +413,7 @@ def _unpack_chunk(settings: MemorySettings, chunk: Chunk) -> Frames:
 
 # Of a chunk: env_id, writer, number of the frame after it, position of its newest frame in the memory.
 _RECORD = struct.Struct("<4q")
-MAX_LOG_BYTES = 2**20  # after a flush, a longer log is written anew
+MAX_LOG_BYTES = 2**20  # after a flush, a longer log is written again
 
 
 def chunk_log_path(directory: Path) -> Path:

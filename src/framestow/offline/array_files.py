@@ -1,4 +1,4 @@
-"""Reads the arrays of HDF5 and ``.npz`` files, which anyone may have made: of this file only, and no code.
+"""Reads the arrays of HDF5 and ``.npz`` files. Anyone may have made them: no code runs, and no other file is read.
 
 An array is read in pieces of rows. Before the first one, its header is checked: numbers only, and no more bytes than
 the file can hold. In an HDF5 file, nothing is read that is a link, or in another file, or packed by a filter other than
@@ -180,20 +180,15 @@ def open_arrays(path: Path) -> Iterator[ArrayFile]:
     """
     if not path.is_file():
         raise InvalidSettingsError(f"{path}: there is no such file; give an HDF5 or .npz file")
-    if path.suffix == ".npz":
-        with _opened(path, partial(zipfile.ZipFile, path)) as archive:
-            members = frozenset(name[: -len(".npy")] for name in archive.namelist() if name.endswith(".npy"))
-            yield ArrayFile(path, archive, members)
-        return
-    with _opened(path, partial(load_h5py().File, path, "r", rdcc_nbytes=MOST_CHUNK_BYTES)) as file:
-        yield ArrayFile(path, file, frozenset(file))
-
-
-def _opened(path: Path, open_it: Callable[[], Any]) -> Any:
+    is_npz = path.suffix == ".npz"
+    opened: Any = zipfile.ZipFile if is_npz else partial(load_h5py().File, mode="r", rdcc_nbytes=MOST_CHUNK_BYTES)
     try:
-        return open_it()
+        source = opened(path)
     except Exception as error:  # of many kinds, by what is damaged
         raise _damaged(path, "", error) from error
+    with source:
+        names = (name[: -len(".npy")] for name in source.namelist() if name.endswith(".npy")) if is_npz else source
+        yield ArrayFile(path, source, frozenset(names))
 
 
 def _damaged(path: Path, name: str, error: Exception) -> DamagedDataError:
@@ -217,10 +212,8 @@ def new_hdf5(path: Path) -> Iterator[Write]:
                 return
             row_bytes = math.prod(shape[1:]) * np.dtype(dtype).itemsize
             chunks = (min(shape[0], max(1, 2**20 // row_bytes)), *shape[1:])
-            dataset, at = (
-                file.create_dataset(name, shape, dtype, chunks=chunks, compression="gzip", compression_opts=1),
-                0,
-            )
+            dataset = file.create_dataset(name, shape, dtype, chunks=chunks, compression="gzip", compression_opts=1)
+            at = 0
             for piece in pieces:
                 dataset[at : at + len(piece)] = piece
                 at += len(piece)

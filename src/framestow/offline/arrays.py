@@ -18,7 +18,8 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
@@ -31,7 +32,7 @@ from framestow.errors import DamagedDataError, FramestowError, InvalidSettingsEr
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import map_arrays
 from framestow.interface import clause, one_line, plural, printable
-from framestow.offline.array_files import PIECE_BYTES, ArrayFile, Column, Write, new_hdf5, new_npz, open_arrays
+from framestow.offline.array_files import PIECE_BYTES, Array, ArrayFile, Column, Write, new_hdf5, new_npz, open_arrays
 from framestow.offline.transfer import (
     MOST_NAMED,
     SKIP_BAD,
@@ -60,8 +61,6 @@ NO_ENDS = (
     "the file has neither timeouts nor next_observations: where an episode ran out of time, the first observation of "
     "the next one is taken for its last"
 )
-
-Array = npt.NDArray[Any]
 
 
 class _Episode(NamedTuple):
@@ -156,10 +155,8 @@ def _columns_of(file: ArrayFile, suffix: str) -> _Columns:
         names = list(itertools.takewhile(file.names.__contains__, numbered)) if suffix else []
         return tuple(map(file.column, names)) or (file.column(key + suffix),)
 
-    observations, actions, rewards = (
-        parts("observations"),
-        *(file.column(key + suffix) for key in ("actions", "rewards")),
-    )
+    observations = parts("observations")
+    actions, rewards = (file.column(key + suffix) for key in ("actions", "rewards"))
     has_next = {NEXT + suffix, f"{NEXT}{suffix}_0"} & file.names
     successors = parts(NEXT) if has_next else ()
     counts = {each.name: len(each) for each in (*observations, *successors, actions, rewards)}
@@ -254,9 +251,8 @@ class ArrayData:
             raise InvalidSettingsError(
                 f"{path}: no step can be imported: {next(iter(bad.values()), NO_SUCCESSOR)}; give another file"
             )
-        found = Transferred(notes=[] if has_ends else [NO_ENDS])
-        if num_left_out:
-            found.left_out[NO_SUCCESSOR] = num_left_out
+        left_out = {NO_SUCCESSOR: num_left_out} if num_left_out else {}
+        found = Transferred(left_out=left_out, notes=[] if has_ends else [NO_ENDS])
         note_bad(found, bad)
         return cls(
             path=path,
@@ -316,14 +312,11 @@ def _episodes_of(file: ArrayFile) -> Iterator[_Episode]:
     missing = [name for name in FLAT if name not in file.names]
     if missing:
         found = ", ".join(map(printable, sorted(file.names)[:MOST_NAMED])) or "none"
-        is_old = "total_size" in file.names and "columns" in file.names
+        way_out = "it must have those of D4RL or d3rlpy; rename the arrays"
+        if {"total_size", "columns"} <= file.names:
+            way_out = "d3rlpy 2.0 wrote it; load it there, and dump it with a newer version"
         raise InvalidSettingsError(
-            f"{file.path}: it has no {' and no '.join(missing)}, but the arrays {found}: "
-            + (
-                "d3rlpy 2.0 wrote it; load it there, and dump it with a newer version"
-                if is_old
-                else "it must have those of D4RL or d3rlpy; rename the arrays"
-            )
+            f"{file.path}: it has no {' and no '.join(missing)}, but the arrays {found}: {way_out}"
         )
     yield from _flat_episodes(file)
 
@@ -537,15 +530,11 @@ def from_stable_baselines3(buffer: Any, capacity: int | None = None, **settings:
         after = (row + 1) % size if is_shared else row
         truncated = (dones[row] > 0) & (timeouts[row] > 0)
         memory.add(
-            map_arrays(partial(_row_of, row), observations),
+            map_arrays(itemgetter(row), observations),
             actions[row].reshape(buffer.n_envs, *spec.shape),
             rewards[row],
-            map_arrays(partial(_row_of, after), observations if is_shared else buffer.next_observations),
+            map_arrays(itemgetter(after), observations if is_shared else buffer.next_observations),
             (dones[row] > 0) & ~truncated,
             truncated,
         )
     return memory
-
-
-def _row_of(row: int, array: Any) -> Array:
-    return np.asarray(array[row])

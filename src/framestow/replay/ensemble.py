@@ -46,17 +46,16 @@ class ReplayEnsemble(LacksCalls):
     It has the calls of a memory that loaders and learners need. Each member draws its rows by its own sampler and
     generator, and ``weight`` is its own too. Steps are added to the members.
 
-    A batch of B transitions has B times its share of each member, rounded by the largest remainder. What rounding took
-    is carried to the next batch, so that each member's count is always less than one row away from its share of all
-    rows. (``carried`` belongs into a checkpoint.) Rows are in the order of the members, and ``Batch.memory`` says which
-    one each row is from.
+    A batch of B transitions has B times its share of each member, rounded by the largest remainder. The rest is carried
+    to the next batch, so each member's count is always less than one row away from its share of all rows. Save
+    ``carried`` in a checkpoint. Rows are in the order of the members; ``Batch.memory`` has the member of each row.
 
     Arguments:
         members: 1 to 16 memories: in RAM, on disk, read-only, or a ``ShardedReplay``. Their observations, actions,
             extras, ``n_step`` and ``discount`` must be the same; all other settings may differ.
         shares: The share of each member, above 0; together 1.
-        if_empty: What an empty member does: ``"raise"`` raises ``NothingToSampleError``, ``"others"`` leaves its share
-            to the others, in proportion to theirs.
+        if_empty: ``"raise"`` raises ``NothingToSampleError`` for an empty member, ``"others"`` gives its share to the
+            others, in proportion to theirs.
         carried: ``carried`` of an earlier ensemble, to go on with.
 
     Raises:
@@ -299,7 +298,7 @@ def _check_members(members: Any) -> tuple[Any, ...]:
             if value != forms[0][name]:
                 raise InvalidSettingsError(
                     f"{name} of member {number} is {value}, and {forms[0][name]} of member 0: their batches cannot be "
-                    "joined; give memories of the same environment"
+                    f"joined; give members with the same {name}"
                 )
     return tuple(members)
 
