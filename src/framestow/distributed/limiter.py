@@ -72,7 +72,7 @@ class SampleToInsertRatio:
 
 @dataclass
 class ReplayCounts:
-    """What a replay has counted since it was built, or since the run that it resumes began."""
+    """Counts of a replay since it was built, or since the run that it resumes began."""
 
     inserted: int = 0  # steps that shards reported
     sampled: int = 0  # rows

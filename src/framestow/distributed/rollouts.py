@@ -50,7 +50,7 @@ MakePolicy = Callable[[int, int], Policy]  # likewise
 
 @dataclass(frozen=True)
 class RolloutSettings:
-    """What an actor is built from, in any process."""
+    """Arguments of an actor, in any process."""
 
     number: int  # of the actor
     make_env: MakeActorEnv
@@ -62,7 +62,7 @@ class RolloutSettings:
 
 @dataclass(frozen=True)
 class RolloutReport:
-    """What an actor did in one call."""
+    """Report of one call of an actor."""
 
     actor: int
     steps: int  # of all its environments

@@ -125,7 +125,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class ShardSettings:
-    """What a shard is built from, in any process."""
+    """Arguments of a shard, in any process."""
 
     memory: MemorySettings
     seed: int | None  # of the memory's generator

@@ -43,7 +43,7 @@ class WriterSettings:
 
 @dataclass
 class WriterCounts:
-    """What a writer did since it was created."""
+    """Counts of a writer since it was created."""
 
     appended: int = 0  # steps, sent or not
     waited_s: float = 0.0  # for the rate limiter
