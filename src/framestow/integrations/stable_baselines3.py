@@ -352,9 +352,7 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
                 "buffer; leave it out, and give a smaller buffer_size or a directory"
             )
         if self.copy_info_dict and self._arguments["directory"] is not None:
-            raise InvalidSettingsError(
-                "copy_info_dict is True with a directory: a folder has no infos; leave one of them out"
-            )
+            raise InvalidSettingsError("copy_info_dict is True: infos are not in the directory; leave one of them out")
         super()._make_steps()
         shape = self.buffer_size, self.n_envs
         # By row and environment; no rows unless ``copy_info_dict``.

@@ -20,6 +20,7 @@ from framestow import ReplayMemory
 from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.integrations import cleanrl
 from framestow.integrations import stable_baselines3 as sb3
+from framestow.integrations.drop_in.pickled_memory import MemoryInFolder
 from integrations.libraries.sb3_play import Play, assert_same_weights
 
 SPACE, ACTIONS, NUM_ENVS = spaces.Box(0, 255, (4, 6, 5), np.uint8), spaces.Discrete(4), 2
@@ -48,7 +49,7 @@ class Kind:
         buffer = self.make(**where)
         self.add(buffer, self.play(), num_rows)
         if isinstance(buffer, sb3.PrioritizedReplayBuffer):
-            buffer.update_priorities(np.arange(30, 50), np.arange(20))
+            buffer.update_priorities(np.arange(50), np.arange(50))  # those of evicted steps count for nothing
         return buffer
 
 
@@ -113,10 +114,6 @@ def resumed(kind, folder):
         return kind.make(directory=folder)
 
 
-def close(buffer):
-    buffer.memory.close()
-
-
 def test_a_buffer_in_a_folder_is_the_buffer_in_ram(kind, tmp_path: Path):
     in_ram, on_disk = kind.filled(), kind.filled(directory=tmp_path / "replay", flush_every=None)
 
@@ -127,15 +124,16 @@ def test_a_buffer_in_a_folder_is_the_buffer_in_ram(kind, tmp_path: Path):
 
 
 def test_a_pickle_names_the_folder_and_goes_on_in_it(kind, tmp_path: Path):
-    in_ram, on_disk = kind.filled(), kind.filled(directory=tmp_path / "replay")
+    in_ram, on_disk = kind.filled(), kind.filled(directory=tmp_path / "replay", threads=2, flush_every=60)
     pickled = pickle.dumps(on_disk)
     names_before = {path.name for path in tmp_path.rglob("*.log")}
-    close(on_disk)  # as the end of the process does
+    on_disk.memory.close()  # as the end of the process does
     del on_disk
 
     loaded = pickle.loads(pickled)
 
     assert_same_draws(in_ram, loaded)
+    assert (2, 60) == MemoryInFolder.flushed(loaded.memory)[-2:]
     for buffer in (in_ram, loaded):
         kind.add(buffer, kind.play(1), 5)
     assert_same_draws(in_ram, loaded)
@@ -164,20 +162,21 @@ def test_a_pickle_that_the_folder_has_left_behind_is_refused_with_both_generatio
     refusal = rf"generation {new - 2} of {tmp_path} \({50} steps\), which now has generation {new} \(52 steps\)"
     with pytest.raises(IncompatibleError, match=refusal):
         pickle.loads(pickled)
-    close(buffer)
+    buffer.memory.close()
     with pytest.raises(IncompatibleError, match=r"generation \d+ of .* \(50 steps\), which now has .* \(52 steps\)"):
         pickle.loads(pickled)
     assert len(old) == len(ReplayMemory.open(tmp_path))
 
 
-def test_a_buffer_built_on_a_used_folder_resumes_it(kind, tmp_path: Path):
-    expected = kind.filled()
-    close(kind.filled(directory=tmp_path))
+@pytest.mark.parametrize("num_rows", [7, 25], ids=["begun", "full"])
+def test_a_buffer_built_on_a_used_folder_resumes_it(kind, num_rows, tmp_path: Path):
+    expected = kind.filled(num_rows)
+    kind.filled(num_rows, directory=tmp_path).memory.close()
 
     buffer = resumed(kind, tmp_path)
 
     if kind is KINDS["hindsight"]:  # a resumed memory has no open episodes
-        with pytest.warns(UserWarning, match="will be truncated"):
+        with warnings.catch_warnings(action="ignore"):  # that they will be truncated
             expected.truncate_last_trajectory()
     assert_same_draws(expected, buffer)
     for one in (expected, buffer):
@@ -195,6 +194,7 @@ def test_a_reset_empties_the_folder_too(tmp_path: Path):
     assert (0, 0, False, 0) == (buffer.size(), buffer.pos, buffer.full, len(ReplayMemory.open(tmp_path)))
     kind.add(buffer, kind.play(), 25)
     assert_same_draws(kind.filled(), buffer)
+    buffer.memory.flush()
     with pytest.raises(IncompatibleError, match="the store was replaced by another one"):
         pickle.loads(pickled)
 
@@ -229,7 +229,7 @@ def test_a_folder_that_cannot_be_used_is_refused(kind, tmp_path: Path):
 
     with pytest.raises(IncompatibleError, match=r"is being written by process .*: one process may write at a time"):
         kind.make(directory=tmp_path)
-    close(buffer)
+    buffer.memory.close()
     with pytest.raises(IncompatibleError, match=r"storage is 'raw': the memory in .* has 'packed'"):
         kind.make(directory=tmp_path, storage="raw")
     newest = max(tmp_path.glob("COMMIT.*"))
@@ -270,6 +270,6 @@ def test_a_model_of_stable_baselines3_is_saved_and_loaded_with_its_folder(tmp_pa
     refusal = r"with generation \d+ of .*, which now has generation \d+ .*: only the newest stays"
     with pytest.raises(IncompatibleError, match=refusal), oldest.open("rb") as file:
         ours.load_replay_buffer(file)
-    close(ours.replay_buffer)
+    ours.replay_buffer.memory.close()
     without = DQN.load(tmp_path / "ours" / "model", replay_buffer_kwargs={})  # only to play
     assert without.replay_buffer.memory.directory is None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any, NamedTuple
@@ -119,8 +119,9 @@ class MemoryInFolder(NamedTuple):
         """Return the open memory of this process whose folder has the store, wherever the folder is now."""
         for memory in list(_in_folders):
             directory = memory.inner.directory
-            if directory is not None and directory.is_open and self._read(str(directory.path)).store == self.store:
-                return memory
+            with suppress(OSError):  # of a folder that was removed
+                if directory and directory.is_open and self._read(str(directory.path)).store == self.store:
+                    return memory
         return None
 
 
