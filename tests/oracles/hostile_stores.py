@@ -11,7 +11,7 @@ import numpy as np
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.prioritized import Prioritized
-from framestow.replay.store.format import Arrays, Commit, pack_arrays, rewrite_commit
+from framestow.replay.store.format import Arrays, Commit, pack_arrays, write_commit
 from oracles.store_files import read_commit
 
 Change = Callable[[Commit, Arrays], Commit]
@@ -22,7 +22,7 @@ def rewrite(folder: Path, change: Change, generation: int | None = None) -> None
     commit, arrays = read_commit(folder, generation)
     arrays = {name: np.array(array) for name, array in arrays.items()}
     changed = change(commit, arrays)
-    rewrite_commit(folder, changed, pack_arrays(arrays))
+    write_commit(folder, changed, pack_arrays(arrays))
 
 
 def store_black_frames(folder: Path, side: int = 8, num_steps: int = 3, **settings: Any) -> ReplayMemory:

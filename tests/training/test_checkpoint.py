@@ -13,11 +13,13 @@ import pytest
 import torch
 
 from framestow.errors import CheckpointError, DamagedDataError, IncompatibleError
+from framestow.replay.store.format import commit_path
 from framestow.training.checkpoint import (
     RunState,
     memory_store,
     newest_checkpoint,
     remove_unfinished,
+    saved_memory,
     write_checkpoint,
 )
 from training.checkpoint_states import grown, read_checkpoint, run_state
@@ -187,6 +189,22 @@ def test_the_memory_of_a_lost_checkpoint_is_not_removed(checkpoints: Path) -> No
         remove_unfinished(checkpoints)
 
     assert before == _contents(checkpoints.parent)
+
+
+@pytest.mark.filterwarnings("ignore:.*was not closed:RuntimeWarning")
+@pytest.mark.parametrize("memory_on_disk", [False, True])
+def test_a_missing_commit_of_a_checkpoint_costs_nothing(checkpoints: Path, memory_on_disk: bool) -> None:
+    checkpoint = write_checkpoint(checkpoints, run_state(40))
+    store, generation = saved_memory(checkpoint)
+    commit_path(store, generation).unlink()
+
+    for seed in (50, 60):
+        remove_unfinished(checkpoints)
+        with pytest.warns(RuntimeWarning, match=f"COMMIT.{generation:06d}: the file is missing: .*nothing is missing"):
+            state = read_checkpoint(checkpoint, memory_on_disk)
+        _assert_equal_states(run_state(40), state)
+        if memory_on_disk:
+            grown(state, seed).memory.close()
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_again_with_an_empty_memory(checkpoints: Path) -> None:

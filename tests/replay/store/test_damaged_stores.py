@@ -18,7 +18,7 @@ from framestow._core import checksum
 from framestow.errors import DamagedDataError, FramestowError, IncompatibleError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.store.format import pack_arrays, rewrite_commit, unpack_arrays
+from framestow.replay.store.format import pack_arrays, unpack_arrays, write_commit
 from framestow.storage.files.block_format import INDEX
 from oracles.store_files import commit_files, log_file, read_commit
 
@@ -219,7 +219,7 @@ def test_arrays_with_any_value_load_or_are_refused_by_name(store):
     with at_most(2 * GIB):
         for name, array in arrays.items():
             for changed in hostile_arrays(array):
-                rewrite_commit(store, commit, pack_arrays(arrays | {name: changed}))
+                write_commit(store, commit, pack_arrays(arrays | {name: changed}))
                 try:
                     load_everything(store)
                 except FramestowError as error:

@@ -171,16 +171,21 @@ def test_a_damaged_first_copy_of_a_save_is_moved_aside_and_costs_nothing(tmp_pat
     assert 6_000 == len(assert_all_is_what_was_recorded(store, stored, generation))
 
 
-def test_a_damaged_second_copy_of_a_save_is_written_again_under_its_number(store, stored):
-    generation = ReplayMemory.load(store).save(store, keep_previous=True)
-    flip_bit(commit_files(store)[-1], np.random.default_rng(0))
+@pytest.mark.parametrize("is_pruned", [False, True])
+def test_a_damaged_commit_of_a_pair_is_written_again_under_its_number(is_pruned, store, stored):
+    memory = ReplayMemory.load(store)
+    generation = memory.save(store, keep_previous=True)
+    if is_pruned:
+        memory.prune(store, generation)
+    flip_bit(commit_path(store, generation), np.random.default_rng(0))
 
     (finding,) = verify_store(store).findings
     repair = repair_store(store)
 
+    other = generation + (1 if is_pruned else -1)
     assert 0 == finding.transitions
-    assert f"COMMIT.{generation:06d} is rewritten from generation {generation - 1}, its first copy" in repair.actions
-    for number in (2, 3, generation, None):
+    assert f"COMMIT.{generation:06d} is rewritten from generation {other}, of the same content" in repair.actions
+    for number in (generation, None) if is_pruned else (2, 3, generation, None):
         assert 0 < len(assert_all_is_what_was_recorded(store, stored, number))
     assert verify_store(store).is_intact
 

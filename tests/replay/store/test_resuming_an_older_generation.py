@@ -9,6 +9,8 @@ import pytest
 
 from framestow.replay.inspection import find_files
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.store.format import commit_path
+from framestow.replay.store.open_store import keep_only
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.recorded_play import play_on, recorded
 from oracles.store_files import unaccounted
@@ -67,4 +69,51 @@ def test_a_memory_that_prunes_the_generation_that_it_goes_on_from_writes_everyth
 
     assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path), oracle)
     back.close()
+    assert not unaccounted(tmp_path)
+
+
+def saved(folder, oracle, memory):
+    return memory.save(folder, keep_previous=True)
+
+
+def closed(folder, oracle, memory):
+    saved(folder, oracle, memory)
+    with ReplayMemory.open(folder, read_only=False, **BY_HAND):
+        pass
+    return find_files(folder).generation
+
+
+def pruned(folder, oracle, memory):
+    number = saved(folder, oracle, memory)
+    memory.prune(folder, number)
+    return number
+
+
+def went_back(folder, oracle, memory):
+    number = saved(folder, oracle, memory)
+    play_on(memory, copy.deepcopy(oracle), 40, seed=8)
+    saved(folder, oracle, memory)
+    keep_only(folder, number)
+    return number
+
+
+@pytest.mark.filterwarnings("ignore:.*has the same content and is read:RuntimeWarning")
+@pytest.mark.parametrize("is_tidied", [False, True])
+@pytest.mark.parametrize("write", [saved, closed, pruned, went_back])
+def test_a_missing_commit_is_answered_by_one_of_the_same_content_as_often_as_a_run_resumes(write, is_tidied, tmp_path):
+    memory, oracle = recorded(700, capacity=3000)
+    number = write(tmp_path, oracle, memory)
+    commit_path(tmp_path, number).unlink()
+
+    for seed in range(2):
+        said = rf"COMMIT.{number:06d}: the file is missing: .* has the same content .*, so nothing is missing"
+        with pytest.warns(RuntimeWarning, match=said):
+            there = ReplayMemory.load(tmp_path, generation=number)
+        assert_memory_is_what_the_oracle_holds(there, oracle)
+        if is_tidied or write is closed:  # no other commit keeps the last flush of a memory
+            keep_only(tmp_path, number)
+        with ReplayMemory.open(tmp_path, read_only=False, generation=number, **BY_HAND) as back:
+            play_on(back, copy.deepcopy(oracle), 40, seed=seed)
+            assert number < back.flush()
+
     assert not unaccounted(tmp_path)

@@ -83,7 +83,10 @@ class Commit(NamedTuple):
     repeats: int
     """Number of the commit with the same content that this one repeats; 0 for none."""
     repeated_by: int
-    """Number of the commit that repeats this one at once, so that a damaged one costs nothing; 0 for none."""
+    """Number of the commit that repeats this one at once, so that a damaged one costs nothing; 0 for none.
+
+    No other commit gets this number, even if that one was never written.
+    """
     kept: list[int]
     """Older generations that later commits keep until ``prune``."""
     is_pinned: bool
@@ -134,14 +137,7 @@ def commit_path(folder: Path, generation: int) -> Path:
 
 
 def write_commit(folder: Path, commit: Commit, state: bytes, files: FileSystem = DISK) -> Commit:
-    """Write a commit under the next free number; return it with that number and the size of its state."""
-    number = FolderContents(folder, files).next_number
-    repeated_by = number + 1 if commit.repeated_by else 0
-    return rewrite_commit(folder, commit._replace(generation=number, repeated_by=repeated_by), state, files)
-
-
-def rewrite_commit(folder: Path, commit: Commit, state: bytes, files: FileSystem = DISK) -> Commit:
-    """Write a commit under its own number, also in place of another one."""
+    """Write a commit under its number, also in place of another one; return it with the size of its state."""
     commit = commit._replace(state_bytes=len(state))
     path, fields = commit_path(folder, commit.generation), commit._asdict()
     # The name says whose unfinished commit it is: the store's, whose id is listed before its first file.
@@ -403,8 +399,8 @@ class FolderContents:
     def find(self, wanted: int | None = None, *, falls_back: bool = True) -> StoredCommit:
         """Return the commit of generation ``wanted``, which is whole; ``None``: of the newest one.
 
-        If the newest is damaged, this warns and returns the one before it, unless ``falls_back`` is off. A wanted one
-        is never replaced by another.
+        If the newest is damaged, this warns and returns the one before it, unless ``falls_back`` is off. If a wanted
+        one is missing, it warns and returns one of the same content, never another.
 
         Raises:
             FileNotFoundError: nothing was saved there, or the generation does not exist.
@@ -423,6 +419,15 @@ class FolderContents:
                 f"{self.folder}: no {KIND} was saved in this folder; give the folder that it was saved to"
             )
         if wanted is not None:
+            whole = (one.whole() for one in map(self.read, self.generations) if not one.problem)
+            if wanted not in self.numbers and (twin := find_twin(wanted, whole)):
+                warnings.warn(
+                    f"{commit_path(self.folder, wanted)}: the file is missing: generation {twin.generation} has the "
+                    "same content and is read in place of it, so nothing is missing",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+                return self.read(twin.generation)
             raise FileNotFoundError(
                 f"{commit_path(self.folder, wanted)}: there is no generation {wanted}; give one of {self.generations}"
             )
@@ -447,6 +452,11 @@ class FolderContents:
             f"{damaged.path}: {damaged.problem}: generation {instead.generation} is read in place of it; {loss}; "
             f"{repair_hint(self.folder)}"
         )
+
+
+def find_twin(number: int, commits: Iterable[Commit]) -> Commit | None:
+    """Return a commit with the content that commit ``number`` has, or had; ``None`` if there is none."""
+    return next((one for one in commits if number and number in (one.repeats, one.repeated_by)), None)
 
 
 def id_of(name: str) -> str | None:

@@ -150,7 +150,7 @@ class _Repair:
         for path in self._indices:
             yield f"{path.name} is rewritten from its log"
         for number, other in self._restored.items():
-            yield f"{commit_path(self._folder, number).name} is rewritten from generation {other}, its first copy"
+            yield f"{commit_path(self._folder, number).name} is rewritten from generation {other}, of the same content"
         for number in self._dropped:
             why = "its commit is damaged"
             if number in self._unloadable:
@@ -182,7 +182,7 @@ class _Repair:
                     self._preserve(commit_path(self._folder, number))
                     writer.rewrite(*writer.repeat(other, generation=number))
                 kept = [one.number for one in self._generations]
-                commit, state = writer.repeat(kept[-1], kept=[*kept, *self._restored])
+                commit, state = writer.repeat(kept[-1], kept=sorted([*kept, *self._restored]))
                 self._move_unneeded(writer.write(commit, state))
         self._disk.sync_folder(self.moved_to)
         self._disk.sync_folder(self._folder)

@@ -34,6 +34,7 @@ from framestow.replay.store.format import (
     FolderContents,
     commit_path,
     convert_settings,
+    find_twin,
     read_while_written,
 )
 from framestow.replay.store.loading_bytes import BLOCK_BYTES, steps_bytes
@@ -157,11 +158,12 @@ class VerifiedStore(Closing):
         existing = [contents.read(number) for number in contents.existing]
         whole = [one.whole() for one in existing if not one.problem]
         self.commits = [one for one in whole if one.generation in contents.generations]
-        repeated = {one.repeated_by: one.generation for one in self.commits}
         for number in contents.numbers:
             found = contents.read(number)
             if found.problem:
-                self.damaged[number] = repeated.get(number, 0)
+                is_wanted = number > newest.generation or number in newest.kept
+                twin = find_twin(number, self.commits) if is_wanted else None
+                self.damaged[number] = twin.generation if twin else 0
                 cost = 0 if self.damaged[number] or number < newest.generation else None
                 self.findings.append(Finding(found.path, None, f"{found.path}: {found.problem}", cost))
         if newest.generation == contents.numbers[-1]:

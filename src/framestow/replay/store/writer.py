@@ -18,10 +18,10 @@ from framestow.replay.store.format import (
     StoredCommit,
     commit_path,
     empty_commit,
+    find_twin,
     id_of,
     new_name,
     pack_arrays,
-    rewrite_commit,
     write_commit,
 )
 from framestow.replay.store.snapshot import Snapshot, update_logs
@@ -114,8 +114,10 @@ class StoreWriter(Closing):
         """Generations that later commits keep by default."""
         if self._base is None:
             return set()
-        stays = self._base.is_pinned or self._base is not self._last  # a memory that went back keeps where it began
-        return {*self._base.kept, *([self._base.generation] if stays else [])}
+        base, missing = self._base, set(self._base.kept) - self.generations.keys()
+        # A memory that went back keeps where it began, and one that stands for a missing generation is kept as that.
+        stays = base.is_pinned or base is not self._last or base.repeats in missing
+        return {*base.kept, *([base.generation] if stays else [])}
 
     @property
     def earlier(self) -> set[int]:
@@ -179,8 +181,7 @@ class StoreWriter(Closing):
             FileNotFoundError: there is no such generation.
         """
         self._open_logs()  # after a failure, this reads the commits again
-        self._check_exists(generation)
-        before = self._last
+        generation, before = self._find(generation), self._last
         assert before is not None, "the generation exists"
         kept = [number for number in self.generations if number >= generation]
         with self._changing() as logs:
@@ -204,9 +205,9 @@ class StoreWriter(Closing):
             FileNotFoundError: there is no such generation.
         """
         if generation is not None:
-            self._check_exists(generation)
+            found = self._find(generation)
             if list(self.generations) != [generation]:
-                self.write(*self.repeat(generation, kept=[generation]))
+                self.write(*self.repeat(found, kept=[found]))
         elif self._last is not None:
             self.write(empty_commit(self._list_ids(self._last.id)), b"")
         self._remove_unneeded()
@@ -232,14 +233,17 @@ class StoreWriter(Closing):
 
     def write(self, commit: Commit, state: bytes) -> Commit:
         """Write a commit under a number above all others; remove nothing."""
-        commit = write_commit(self.folder, commit, state, self._disk)
-        self._commits[commit.generation] = self._last = commit
-        return commit
+        number = FolderContents(self.folder, self._disk).next_number
+        number += any(one.repeated_by == number for one in self._commits.values())
+        repeated_by = number + 1 if commit.repeated_by else 0
+        self._last = self.rewrite(commit._replace(generation=number, repeated_by=repeated_by), state)
+        return self._last
 
-    def rewrite(self, commit: Commit, state: bytes) -> None:
-        """Write a commit in place of the one of its number."""
-        commit = rewrite_commit(self.folder, commit, state, self._disk)
+    def rewrite(self, commit: Commit, state: bytes) -> Commit:
+        """Write a commit under its own number, also in place of another one."""
+        commit = write_commit(self.folder, commit, state, self._disk)
         self._commits[commit.generation] = commit
+        return commit
 
     def close(self) -> None:
         """Close the files and unlock the folder. Closing again does nothing."""
@@ -248,12 +252,17 @@ class StoreWriter(Closing):
         self._logs = None
         self._lock.close()
 
-    def _check_exists(self, generation: int) -> None:
-        if generation not in self.generations:
+    def _find(self, generation: int) -> int:
+        """Return the number of a generation; if its commit is missing, that of one with the same content."""
+        if generation in self.generations:
+            return generation
+        twin = find_twin(generation, self.generations.values())
+        if twin is None or generation in self._commits:
             raise FileNotFoundError(
                 f"{self.folder}: there is no generation {generation}, so nothing is removed; give one of "
                 f"{sorted(self.generations)}"
             )
+        return twin.generation
 
     def _open_logs(self) -> tuple[BlockLogWriter, BlockLogWriter]:
         """Return the logs. After a failure, reopen them as of the last commit that reached the disk."""
@@ -304,8 +313,9 @@ class StoreWriter(Closing):
         self._written = {commit.name, second}  # without the one that lists the id: it may be another memory's
         commit = self.write(commit, state)
         if times > 1:
-            first = commit.generation
-            commit = self.write(commit._replace(name=second, before=first, repeats=first, repeated_by=0), state)
+            first, number = commit.generation, commit.repeated_by
+            again = commit._replace(generation=number, name=second, before=first, repeats=first, repeated_by=0)
+            self._last = commit = self.rewrite(again, state)
         self._base = commit
         self.moved += new
         self._remove_unneeded(logs)
