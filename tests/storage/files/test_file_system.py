@@ -67,8 +67,11 @@ def test_a_file_of_several_names_is_read_and_replaced_but_never_changed(tmp_path
     assert DISK.read(path) == outside.file.read_bytes()
     with pytest.raises(IncompatibleError, match=rf"{path}: the file has 2 names.*; replace this one by a copy"):
         DISK.open_at(path, 0)
-    with DISK.create(path) as file:
-        file.append(b"ours")
+    for create in (DISK.create, lambda path: write_durably(path, b"ours")):
+        with pytest.raises(FileExistsError, match=str(path)):
+            create(path)
+    outside.check()
+    write_atomically(path, b"ours")
 
     outside.check()
     assert DISK.has_one_name(path)

@@ -309,7 +309,7 @@ class LogTail:
             opened = {}
             for ending in (LOG, INDEX):
                 path = place.path(number, ending)
-                opened[ending] = files.create_new(path)
+                opened[ending] = files.create(path)
                 undo.callback(remove_if_possible, path, files)
                 undo.callback(opened[ending].close)
                 opened[ending].append(place.pack_file_header(number, ending))

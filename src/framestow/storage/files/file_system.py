@@ -136,18 +136,12 @@ class FileSystem:
     """The disk as stores see it. Tests derive disks that fail, kill the process or lose power."""
 
     def create(self, path: Path) -> AppendFile:
-        """Create an empty file; a file of that name is removed before. The name is durable after ``sync_folder``.
+        """Create an empty file exclusively. The name is durable after ``sync_folder``.
 
         Raises:
-            DamagedDataError: a link, a folder or anything else than a file has that name.
+            FileExistsError: a file has that name.
+            DamagedDataError: a link, a folder or anything else than a file has it.
         """
-        with suppress(FileNotFoundError):
-            _check_is_file(path, os.lstat(path))
-            self.remove(path)
-        return self._open(path, 0, "xb")
-
-    def create_new(self, path: Path) -> AppendFile:
-        """Create an empty file exclusively; raise ``FileExistsError`` if anything has that name."""
         return self._open(path, 0, "xb")
 
     def open_at(self, path: Path, size: int) -> AppendFile:
