@@ -14,10 +14,8 @@ from framestow.storage.files.manifest import (
     generations,
     manifest_path,
     read_checked,
-    read_commit_file,
     read_manifest,
     write_checked,
-    write_commit_file,
     write_manifest,
 )
 from oracles.power_loss import SURVIVALS, JournalledDisk, PlayedDisk
@@ -117,42 +115,3 @@ def test_a_checked_file_is_read_or_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "state").unlink()
     with pytest.raises(DamagedDataError, match="state: the file cannot be read"):
         read_checked(tmp_path, entry)
-
-
-def commit_of(tmp_path: Path, payload: bytes = b"state" * 50) -> Path:
-    path = tmp_path / "COMMIT.000007"
-    fields = {"generation": 7, "state_bytes": len(payload), "value": 3}
-    write_commit_file(path, tmp_path / "COMMIT.000007.new", KIND, VERSION, fields, payload)
-    return path
-
-
-def test_a_commit_has_its_fields_and_its_payload(tmp_path: Path) -> None:
-    found = read_commit_file(commit_of(tmp_path), KIND, VERSION, 7, way_out="")
-
-    assert (3, b"state" * 50, "") == (found.fields["value"], found.payload, found.problem)
-    assert ["COMMIT.000007"] == [path.name for path in tmp_path.iterdir()]
-
-
-def test_every_changed_missing_or_added_byte_of_a_commit_is_found_and_its_front_is_read_if_whole(
-    tmp_path: Path,
-) -> None:
-    path = commit_of(tmp_path)
-    whole = path.read_bytes()
-    front = 18 + int(whole[9:17], 16)
-
-    changed = [
-        (offset, whole[:offset] + bytes([whole[offset] ^ 4]) + whole[offset + 1 :]) for offset in range(len(whole))
-    ]
-    cut = [(offset, whole[:offset]) for offset in range(len(whole))]
-    for offset, damaged in [*changed, *cut, (len(whole), whole + b"x")]:
-        path.write_bytes(damaged)
-        found = read_commit_file(path, KIND, VERSION, 7, way_out="")
-        assert (True, b"") == (bool(found.problem), found.payload), offset
-        assert (found.fields is None) == (offset < front), offset
-
-
-def test_a_commit_that_announces_more_than_it_has_is_read_no_further(tmp_path: Path) -> None:
-    path = tmp_path / "COMMIT.000007"
-    path.write_bytes(b"00000000 ffffffff\n{}")
-
-    assert "its checksum is wrong" == read_commit_file(path, KIND, VERSION, 7, way_out="").problem

@@ -19,6 +19,7 @@ newest. The commit ``before`` the newest stays too, and answers only if the newe
 from __future__ import annotations
 
 import io
+import json
 import math
 import re
 import secrets
@@ -32,6 +33,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import checksum
 from framestow.errors import DamagedDataError, FramestowError
 from framestow.storage.files.block_format import (
     ID_DIGITS,
@@ -43,12 +45,13 @@ from framestow.storage.files.block_format import (
     index_bytes,
     repair_hint,
 )
-from framestow.storage.files.file_system import DISK, FileSystem, temporary_path
-from framestow.storage.files.manifest import read_commit_file, write_commit_file
+from framestow.storage.files.file_system import DISK, FileSystem, temporary_path, write_atomically
+from framestow.storage.files.manifest import MOST_MANIFEST_BYTES, unpack_manifest
 
 KIND: Final = "framestow memory"  # of the file; a commit of another kind is refused
 VERSION: Final = 1  # of the format; another number is refused
 FRAMES, STEPS = "frames", "steps"  # names of the logs, and of their fields in a commit
+LINE_BYTES, LAST_BYTES = 18, 4  # of a commit: its first line, and its last checksum
 COMMIT: Final = "COMMIT"
 COMMIT_FILE: Final = re.compile(rf"{COMMIT}\.(\d{{6,15}})")
 """Its group is the number of the generation."""
@@ -139,10 +142,12 @@ def commit_path(folder: Path, generation: int) -> Path:
 def write_commit(folder: Path, commit: Commit, state: bytes, files: FileSystem = DISK) -> Commit:
     """Write a commit under its number, also in place of another one; return it with the size of its state."""
     commit = commit._replace(state_bytes=len(state))
-    path, fields = commit_path(folder, commit.generation), commit._asdict()
+    path = commit_path(folder, commit.generation)
     # The name says whose unfinished commit it is: the store's, whose id is listed before its first file.
     new = temporary_path(path.with_name(f"{path.name}.{commit.id}"))
-    write_commit_file(path, new, KIND, VERSION, fields, state, files)
+    front = json.dumps({"format": KIND, "version": VERSION, **commit._asdict()}).encode()
+    content = b"%08x %08x\n" % (checksum(front), len(front)) + front + state
+    write_atomically(path, content + checksum(content).to_bytes(LAST_BYTES, "little"), files, new=new)
     return commit
 
 
@@ -317,13 +322,26 @@ class StoredCommit(NamedTuple):
             IncompatibleError: another version wrote it.
         """
         path = commit_path(folder, generation)
-        fields, state, problem = read_commit_file(path, KIND, VERSION, generation, files, way_out=repair_hint(folder))
-        if fields is None:
-            return cls(path, None, b"", problem)
-        check_fields(fields, COMMIT_FIELDS, str(path))
-        return cls(
-            path, Commit(generation=generation, **{name: fields[name] for name in COMMIT_FIELDS}), state, problem
-        )
+        with files.open_to_read(path) as file:
+            line = file.read_at(0, LINE_BYTES)
+            try:
+                num_bytes = int(line[9:17], 16)
+            except ValueError:
+                num_bytes = 0
+            front = file.read_at(len(line), min(num_bytes, MOST_MANIFEST_BYTES))
+            if line != b"%08x %08x\n" % (checksum(front), len(front)):
+                return cls(path, None, b"", "its checksum is wrong")
+            fields = unpack_manifest(path, front, KIND, VERSION, generation, repair_hint(folder))
+            check_fields(fields, COMMIT_FIELDS, str(path))
+            commit = Commit(generation=generation, **{name: fields[name] for name in COMMIT_FIELDS})
+            size = file.size - len(line) - len(front) - LAST_BYTES
+            if size != commit.state_bytes:
+                return cls(path, commit, b"", f"it has a state of {size:,} bytes, not {commit.state_bytes:,}")
+            rest = file.read_at(len(line) + len(front), size + LAST_BYTES)
+        state, last = rest[:-LAST_BYTES], rest[-LAST_BYTES:]
+        if checksum(line + front + state).to_bytes(LAST_BYTES, "little") != last:
+            return cls(path, commit, b"", "the checksum of its state is wrong")
+        return cls(path, commit, state, "")
 
     def whole(self) -> Commit:
         """Return the commit; raise ``DamagedDataError`` if it is damaged."""

@@ -1,17 +1,14 @@
-"""Manifests and commits: files that name what belongs together, with checksums of their content.
+"""Manifests: files that name what belongs together, with checksums of their content.
 
 ::
 
     MANIFEST                 of a folder that is written once
     MANIFEST.000007          of generation 7 of a folder that is written repeatedly; the newest one is current
-    COMMIT.000012            a manifest with a payload: the state that it names is in the same file
     ….0123456789abcdef.new   one being written; nobody can guess its name
 
-A manifest is a line with the CRC-32C of the rest in hexadecimal, then JSON: format, version, generation, content. A
-commit has the bytes of the JSON in that line too. Behind the JSON it has the payload, of ``state_bytes``, and 4 bytes
-with the CRC-32C of everything before. Either is written under another name, synced and renamed, so readers find the old
-or the new one, complete. The files that it names must be durable before: the writers sync the content, and
-``write_atomically`` the names.
+A manifest is a line with the CRC-32C of the rest in hexadecimal, then JSON: format, version, generation, content. It is
+written under another name, synced and renamed, so readers find the old or the new one, complete. The files that it
+names must be durable before: the writers sync the content, and ``write_atomically`` the names.
 """
 
 from __future__ import annotations
@@ -28,7 +25,6 @@ from framestow.storage.files.file_system import DISK, FileSystem, write_atomical
 MANIFEST = "MANIFEST"
 MOST_MANIFEST_BYTES = 8 * 2**20  # it names some 100,000 files of 64 MiB
 _NUMBERED = re.compile(rf"{MANIFEST}\.(\d{{6,}})(.*)", re.DOTALL)  # groups: the number of the generation, the ending
-_COMMIT_LINE_BYTES, _LAST_BYTES = 18, 4  # of a commit: its first line, and its last checksum
 LOAD_AN_OLDER_SAVE = "load an older save"
 
 
@@ -141,67 +137,13 @@ def read_manifest(
         ) from error
     if stored_checksum != b"%08x" % checksum(body):
         raise DamagedDataError(f"{path}: its checksum is wrong; {way_out}")
-    return _unpack(path, body, kind, version, generation, way_out)
+    return unpack_manifest(path, body, kind, version, generation, way_out)
 
 
-class CommitFile(NamedTuple):
-    """What a commit's file has, as far as its checksums are right."""
-
-    fields: dict[str, Any] | None
-    """The JSON; ``None`` if its checksum is wrong."""
-    payload: bytes
-    problem: str
-    """What a message says of a wrong checksum or length; empty for a whole commit."""
-
-
-def write_commit_file(
-    path: Path, new: Path, kind: str, version: int, fields: dict[str, Any], payload: bytes, files: FileSystem = DISK
-) -> None:
-    """Write a commit atomically and durably, under the name ``new`` at first.
-
-    ``fields`` have its ``generation``, and the bytes of the payload as ``state_bytes``.
-    """
-    body = json.dumps({"format": kind, "version": version, **fields}).encode()
-    content = b"%08x %08x\n" % (checksum(body), len(body)) + body + payload
-    write_atomically(path, content + checksum(content).to_bytes(_LAST_BYTES, "little"), files, new=new)
-
-
-def read_commit_file(
-    path: Path, kind: str, version: int, generation: int, files: FileSystem = DISK, *, way_out: str
-) -> CommitFile:
-    """Read a commit; not more than it announces.
-
-    Raises:
-        FileNotFoundError: there is none.
-        OSError: the disk cannot read it.
-        DamagedDataError: it is no file, or its checksums are right and its fields are not.
-        IncompatibleError: it has another format or version.
-    """
-    with files.open_to_read(path) as file:
-        line = file.read_at(0, _COMMIT_LINE_BYTES)
-        try:
-            num_bytes = int(line[9:17], 16)
-        except ValueError:
-            num_bytes = 0
-        body = file.read_at(len(line), min(num_bytes, MOST_MANIFEST_BYTES))
-        if line != b"%08x %08x\n" % (checksum(body), len(body)):
-            return CommitFile(None, b"", "its checksum is wrong")
-        fields = _unpack(path, body, kind, version, generation, way_out)
-        state_bytes, start = fields.get("state_bytes"), len(line) + len(body)
-        size = file.size - start - _LAST_BYTES
-        if type(state_bytes) is not int:
-            raise DamagedDataError(f"{path}: state_bytes is {state_bytes!r}: it must be an integer; {way_out}")
-        if size != state_bytes:
-            return CommitFile(fields, b"", f"it has a state of {size:,} bytes, not {state_bytes:,}")
-        rest = file.read_at(start, size + _LAST_BYTES)
-    payload, last = rest[:-_LAST_BYTES], rest[-_LAST_BYTES:]
-    if checksum(line + body + payload).to_bytes(_LAST_BYTES, "little") != last:
-        return CommitFile(fields, b"", "the checksum of its state is wrong")
-    return CommitFile(fields, payload, "")
-
-
-def _unpack(path: Path, body: bytes, kind: str, version: int, generation: int | None, way_out: str) -> dict[str, Any]:
-    """Return the JSON of a manifest or a commit with a right checksum."""
+def unpack_manifest(
+    path: Path, body: bytes, kind: str, version: int, generation: int | None, way_out: str
+) -> dict[str, Any]:
+    """Return the JSON of a manifest, or of a commit, with a right checksum; raises as ``read_manifest``."""
     try:
         fields: dict[str, Any] = json.loads(body)
         found = fields["format"], fields["version"]
