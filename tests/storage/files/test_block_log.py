@@ -375,10 +375,9 @@ def test_a_missing_log_file_is_named(tmp_path: Path) -> None:
     writer.close()
     place(tmp_path).path(1, LOG).unlink()
 
-    with pytest.raises(DamagedDataError, match=r"frames-\w+\.000001\.log: the file is missing, and 4 blocks with it"):
-        BlockLogWriter.open(place(tmp_path), state)
-    with pytest.raises(FileNotFoundError, match=r"frames-\w+\.000001\.log"):
-        BlockLogReader.open(place(tmp_path), state)
+    for log in (BlockLogWriter, BlockLogReader):
+        with pytest.raises(DamagedDataError, match=r"frames-\w+\.000001\.log: the file is missing, and 4 blocks with"):
+            log.open(place(tmp_path), state)
 
 
 def test_out_of_bounds_keys_are_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -66,13 +66,11 @@ class StoredMemory(Closing):
         arrays: Arrays,
         frames: BlockLogReader,
         steps: BlockLogReader,
-        num_frame_blocks: int,
     ) -> None:
         # The blocks of the two logs; their files are open until ``close``.
         self.commit, self.frames, self.steps = commit, frames, steps
         self.arrays = arrays
-        """Arrays of the state, which may name at most ``num_frame_blocks`` segments."""
-        self._num_frame_blocks = num_frame_blocks
+        """Arrays of the state."""
         # The folder, and the commit's path, for messages.
         self._folder, self._file = folder, str(commit_path(folder, commit.generation))
 
@@ -89,41 +87,31 @@ class StoredMemory(Closing):
         """Open a generation, the newest if ``None``; also while another process writes.
 
         If the newest commit is damaged, this warns and opens the one before, unless ``falls_back`` is off, as for a
-        writer. ``skips_damage`` leaves out all blocks of
-        a log file that is missing, or not the one that the commit names.
+        writer. ``skips_damage`` leaves out all blocks of a log file that is missing, or not the one that the commit
+        names.
 
         Raises:
             FileNotFoundError: the folder has no store or no such generation.
             DamagedDataError: a file is damaged; the message names it.
             IncompatibleError: another version wrote the store.
         """
-        return read_while_written(folder, partial(cls._open, generation, files, skips_damage, falls_back), files)
 
-    @classmethod
-    def _open(
-        cls,
-        generation: int | None,
-        files: FileSystem,
-        skips_damage: bool,
-        falls_back: bool,
-        contents: FolderContents,
-    ) -> StoredMemory:
-        folder, found = contents.folder, contents.find(generation, falls_back=falls_back)
-        commit = found.whole()
-        arrays = found.arrays()
-        with ExitStack() as on_error:
-            frames = _open_log(folder, FRAMES, commit, files, skips_damage)
-            on_error.callback(frames.close)
-            steps = _open_log(folder, STEPS, commit, files, skips_damage)
-            on_error.callback(steps.close)
-            if (frames.unusable or steps.unusable) and contents.names != files.names(folder):
-                raise FileNotFoundError("a writer removed a file meanwhile")  # `read_while_written` reads again
-            num_frame_blocks = sum(file["blocks"] for file in commit.frames["files"])  # damaged or not
-            stored = cls(folder, commit, arrays, frames, steps, num_frame_blocks)
-            stored.check_arrays()
-            stored.check_settings()
-            on_error.pop_all()
-        return stored
+        def read(contents: FolderContents) -> StoredMemory:
+            found = contents.find(generation, falls_back=falls_back)
+            commit, logs = found.whole(), []
+            with ExitStack() as on_error:
+                for name in (FRAMES, STEPS):
+                    place, state = commit.place(folder, name), getattr(commit, name)
+                    logs.append(BlockLogReader.open(place, state, files, skips_damage=skips_damage))
+                    on_error.callback(logs[-1].close)
+                stored = cls(folder, commit, found.arrays(), *logs)
+                if stored.is_partial and contents.names != files.names(folder):
+                    raise FileNotFoundError("a writer removed a file meanwhile")  # `read_while_written` reads again
+                stored.check()
+                on_error.pop_all()
+            return stored
+
+        return read_while_written(folder, read, files)
 
     def build(self, make: Callable[..., Built], max_bytes: int | str | None = None, *, in_files: bool = False) -> Built:
         """Call ``make`` with the arguments of a memory of this generation's settings, or with another budget.
@@ -297,12 +285,15 @@ class StoredMemory(Closing):
             if storage.next_position(track) != next_position:
                 raise ValueError(f"track {track} continues at {next_position}, not {storage.next_position(track)}")
 
-    def check_settings(self) -> None:
-        """Raise ``DamagedDataError`` unless the state has the tracks of a memory with the settings.
+    def check(self) -> None:
+        """Raise ``DamagedDataError`` unless the arrays have one entry for each track and name existing data only.
+
+        So a damaged or hostile store cannot make the memory larger than its files, and filling it ends.
 
         Raises:
             IncompatibleError: this version divides tracks into segments of another length.
         """
+        self._check_arrays()
         num_tracks, length = len(self.arrays[NEXT_POSITIONS]), self.settings.frames_per_segment
         if num_tracks != len(self.settings.tracks.all):
             expected = len(self.settings.tracks.all)
@@ -313,11 +304,11 @@ class StoredMemory(Closing):
                 f"{length}; load it with the version that saved it"
             )
 
-    def check_arrays(self) -> None:
-        """Raise ``DamagedDataError`` unless the arrays have one entry for each track and name existing data only.
-
-        So a damaged or hostile store cannot make the memory larger than its files, and filling it ends.
-        """
+    def _check_arrays(self) -> None:
+        num_blocks, num_versions = (
+            sum(file["blocks"] for file in log["files"])  # damaged or not
+            for log in (self.commit.frames, self.commit.steps)
+        )
         tracks = self.arrays.get(NEXT_POSITIONS, _EMPTY).shape[:1]
         self._check_integers(NEXT_POSITIONS, tracks, MAX_NUMBER * self.commit.frames_per_segment)
         num_bytes = self.arrays.get(OPEN_SEGMENTS, _EMPTY).nbytes
@@ -325,14 +316,13 @@ class StoredMemory(Closing):
         num_spans = len(self.arrays.get(SEGMENT_SPANS, _EMPTY))
         counts = self._check_integers(SPAN_COUNTS, tracks, num_spans)
         spans = self._check_integers(SEGMENT_SPANS, (num_spans, 2), MAX_NUMBER)
-        num_versions = sum(file["blocks"] for file in self.commit.steps["files"])
         if len(self._check_integers(VERSIONS, (len(self.arrays.get(VERSIONS, _EMPTY)), 3), MAX_NUMBER)) > num_versions:
             raise self._inconsistency(f"it has more versions of blocks than the {num_versions} blocks")
         lengths = spans[:, 1] - spans[:, 0] + 1
         if int(sizes.sum()) != num_bytes or int(counts.sum()) != num_spans:
             raise self._inconsistency("its arrays do not match its tracks")
-        if (lengths < 1).any() or int(lengths.sum()) > self._num_frame_blocks:
-            raise self._inconsistency(f"it names {lengths.sum()} segments and the log has {self._num_frame_blocks}")
+        if (lengths < 1).any() or int(lengths.sum()) > num_blocks:
+            raise self._inconsistency(f"it names {lengths.sum()} segments and the log has {num_blocks}")
 
     def _check_integers(self, name: str, shape: tuple[int, ...], highest: int) -> npt.NDArray[np.int64]:
         array = self.arrays.get(name, _EMPTY)
@@ -367,12 +357,3 @@ def read_frames_per_segment(folder: Path) -> int | None:
         return newest.frames_per_segment if newest and not newest.is_empty else None
 
     return read_while_written(folder, read)
-
-
-def _open_log(folder: Path, name: str, commit: Commit, files: FileSystem, skips_damage: bool) -> BlockLogReader:
-    try:
-        return BlockLogReader.open(commit.place(folder, name), getattr(commit, name), files, skips_damage=skips_damage)
-    except FileNotFoundError as error:
-        raise DamagedDataError(
-            f"{error.filename}: the file is missing, and generation {commit.generation} names it; {repair_hint(folder)}"
-        ) from error

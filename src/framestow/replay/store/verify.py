@@ -248,12 +248,10 @@ class VerifiedStore(Closing):
 
     def _verify_generation(self, commit: Commit, arrays: Arrays) -> None:
         frames, steps = (self.logs[commit.id, name].blocks[commit.generation] for name in (FRAMES, STEPS))
-        num_frame_blocks = sum(file["blocks"] for file in commit.frames["files"])  # intact or not
-        stored = StoredMemory(self.folder, commit, arrays, frames, steps, num_frame_blocks)
+        stored = StoredMemory(self.folder, commit, arrays, frames, steps)
         path = commit_path(self.folder, commit.generation)
         try:
-            stored.check_arrays()
-            stored.check_settings()
+            stored.check()
             generation = VerifiedGeneration(stored)
         except DamagedDataError as error:
             self.findings.append(Finding(path, None, str(error), None))

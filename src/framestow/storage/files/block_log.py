@@ -35,9 +35,8 @@ from framestow.storage.files.block_format import (
     index_bytes,
     pack_entry,
     pack_key,
-    repair_hint,
 )
-from framestow.storage.files.block_log_reader import find_entries, read_block
+from framestow.storage.files.block_log_reader import open_log, read_block
 from framestow.storage.files.file_system import DISK, AppendFile, FileSystem, remove_if_possible
 
 FILE_BYTES = 64 * 2**20  # maximum size of a log file
@@ -242,17 +241,9 @@ class BlockLogWriter(Closing):
         entries, is_whole = {}, {}
         for file in state["files"]:
             number, end = file["number"], FileEnd(file["bytes"], file["blocks"])
-            try:
-                with self._disk.open_to_read(self._place.path(number, LOG)) as log:
-                    entries[number], damage = find_entries(self._place, file, log, self._disk)
-                    behind = log.size - end.bytes
-            except FileNotFoundError as error:
-                raise DamagedDataError(
-                    f"{error.filename}: the file is missing, and {end.blocks} blocks with it; "
-                    f"{repair_hint(self._place.folder)}"
-                ) from error
-            if damage is not None and not damage.is_in_index:
-                raise DamagedDataError(damage.message)
+            log, entries[number], damage = open_log(self._place, file, self._disk)
+            with log:
+                behind = log.size - end.bytes
             self._files[number] = LogFile(number, end, file, bytes_behind=max(0, behind))
             is_whole[number] = damage is None and not behind
         self.table.put_files(entries)

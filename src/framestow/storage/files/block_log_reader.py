@@ -63,8 +63,8 @@ class BlockLogReader(Closing):
         block of a file that cannot be used, and lists it in ``unusable``.
 
         Raises:
-            FileNotFoundError: a log file is missing; while another process writes, read the newest commit again.
-            DamagedDataError: a file is none, or not the one that the commit names.
+            DamagedDataError: a log file is missing, no file, or not the one that the commit names. Read the newest
+                commit again if another process writes.
             IncompatibleError: a later version wrote the files.
         """
         reader = cls(place, files)
@@ -72,14 +72,14 @@ class BlockLogReader(Closing):
             on_error.callback(reader.close)
             entries = {}
             for file in state["files"]:
+                number = file["number"]
                 try:
-                    entries[file["number"]] = reader._open_file(file)
-                except (FileNotFoundError, DamagedDataError) as error:
+                    reader._logs[number], entries[number], _ = open_log(place, file, files)
+                    reader._states[number] = file
+                except DamagedDataError as error:
                     if not skips_damage:
                         raise
-                    path = place.path(file["number"], LOG)
-                    missing = f"{path}: the file is missing" if isinstance(error, FileNotFoundError) else str(error)
-                    reader.unusable.append(Damage(path, 0, None, missing))
+                    reader.unusable.append(Damage(place.path(number, LOG), 0, None, str(error)))
             reader._table.put_files(entries)
             on_error.pop_all()
         return reader
@@ -154,19 +154,6 @@ class BlockLogReader(Closing):
         for log in self._logs.values():
             log.close()
 
-    def _open_file(self, state: FileState) -> Entries:
-        number = state["number"]
-        log = self._files.open_to_read(self._place.path(number, LOG))
-        try:
-            entries, damage = find_entries(self._place, state, log, self._files)
-            if damage is not None and not damage.is_in_index:
-                raise DamagedDataError(damage.message)
-        except BaseException:
-            log.close()
-            raise
-        self._logs[number], self._states[number] = log, state
-        return entries
-
     def _find_entries(self, number: int) -> tuple[Entries, Damage | None]:
         return find_entries(self._place, self._states[number], self._logs[number], self._files)
 
@@ -216,6 +203,29 @@ def read_block(place: LogPlace, log: ReadFile, key: BlockKey, row: Row) -> bytes
             f"{log.path}: {_block_name(key)} at offset {row.offset} is damaged; {repair_hint(place.folder)}"
         )
     return payload
+
+
+def open_log(place: LogPlace, state: FileState, files: FileSystem) -> tuple[ReadFile, Entries, Damage | None]:
+    """Open a log file; return it, the entries of its committed blocks, and the damage of its index, if any.
+
+    Raises:
+        DamagedDataError: it is missing, no file, or not the one that the commit names.
+        IncompatibleError: a later version wrote the index.
+    """
+    path = place.path(state["number"], LOG)
+    try:
+        log = files.open_to_read(path)
+    except FileNotFoundError as error:
+        raise DamagedDataError(
+            f"{path}: the file is missing, and {state['blocks']} blocks with it; {repair_hint(place.folder)}"
+        ) from error
+    with ExitStack() as on_error:
+        on_error.callback(log.close)
+        entries, damage = find_entries(place, state, log, files)
+        if damage is not None and not damage.is_in_index:
+            raise DamagedDataError(damage.message)
+        on_error.pop_all()
+    return log, entries, damage
 
 
 def find_entries(
