@@ -47,9 +47,9 @@ from framestow.replay.store.open_store import keep_only as keep_only_in_store
 from framestow.replay.store.open_store import start_over as start_over_in_store
 from framestow.storage.files.file_system import DISK
 from framestow.storage.files.manifest import (
-    ManifestNames,
     generations,
     manifest_path,
+    next_generation,
     read_manifest,
     write_manifest,
 )
@@ -388,7 +388,7 @@ def shard_folder(folder: Path, number: int) -> Path:
 def write_generation(folder: Path, of_shards: list[int], state: dict[str, Any]) -> int:
     """Write the next generation and return its number; ``state``: of the replay, as values for JSON."""
     DISK.make_folder(folder)
-    number = ManifestNames.read(folder).next_generation
+    number = next_generation(folder)
     write_manifest(folder, KIND, VERSION, {"shards": of_shards, "state": state}, generation=number)
     return number
 

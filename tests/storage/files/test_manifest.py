@@ -10,9 +10,9 @@ import pytest
 
 from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.storage.files.manifest import (
-    ManifestNames,
     generations,
     manifest_path,
+    next_generation,
     read_checked,
     read_manifest,
     write_checked,
@@ -43,8 +43,8 @@ def test_the_number_of_an_interrupted_generation_is_not_reused(tmp_path: Path) -
     write_manifest(tmp_path, KIND, VERSION, {}, generation=3)
     (tmp_path / "MANIFEST.000004.new").touch()
 
-    assert ManifestNames.read(tmp_path).next_generation == 5
-    assert ManifestNames.read(tmp_path / "nowhere").next_generation == 1
+    assert next_generation(tmp_path) == 5
+    assert next_generation(tmp_path / "nowhere") == 1
 
 
 def test_a_damaged_newest_manifest_raises_even_if_an_older_one_is_intact(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, TypeGuard
 
 from framestow._core import checksum
 from framestow.errors import DamagedDataError, IncompatibleError
@@ -71,26 +71,18 @@ def manifest_path(folder: Path, generation: int | None = None) -> Path:
     return folder / (MANIFEST if generation is None else f"{MANIFEST}.{generation:06d}")
 
 
-class ManifestNames(NamedTuple):
-    """The generations of a folder by their manifests, from one listing."""
-
-    generations: list[int]
-    """Generations with a manifest, oldest first."""
-    next_generation: int
-    """A number above every generation that was started. Failed ones count too: their rename may be on the disk."""
-
-    @classmethod
-    def read(cls, folder: Path, files: FileSystem = DISK) -> ManifestNames:
-        """List the manifests in ``folder``."""
-        found = [(int(match[1]), match[2]) for match in map(_NUMBERED.fullmatch, files.names(folder)) if match]
-        return cls(
-            sorted(number for number, ending in found if not ending), 1 + max((one[0] for one in found), default=0)
-        )
-
-
 def generations(folder: Path, files: FileSystem = DISK) -> list[int]:
     """Return the generations with a manifest in ``folder``, oldest first."""
-    return ManifestNames.read(folder, files).generations
+    return sorted(number for number, ending in _begun(folder, files) if not ending)
+
+
+def next_generation(folder: Path, files: FileSystem = DISK) -> int:
+    """Return a number above every generation that was started. Failed ones count too: they may be on the disk."""
+    return 1 + max((number for number, _ in _begun(folder, files)), default=0)
+
+
+def _begun(folder: Path, files: FileSystem) -> list[tuple[int, str]]:
+    return [(int(match[1]), match[2]) for match in map(_NUMBERED.fullmatch, files.names(folder)) if match]
 
 
 def write_manifest(
@@ -105,7 +97,7 @@ def write_manifest(
     """Write the manifest of ``folder``, or of one generation, atomically and durably.
 
     If the last sync of the folder fails, the manifest exists, but a loss of power may remove it. Then continue with
-    ``ManifestNames.next_generation``.
+    ``next_generation``.
     """
     numbered = {} if generation is None else {"generation": generation}
     body = json.dumps({"format": kind, "version": version, **numbered, **content}, indent=1).encode()
