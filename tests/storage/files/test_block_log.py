@@ -98,8 +98,8 @@ class RandomOperations(RuleBasedStateMachine):
     @rule(key=KEYS, size=st.integers(0, 300))
     def append(self, key: BlockKey, size: int) -> None:
         self.blocks[key] = payload_of(key, size)
-        span = self.writer.append(key, self.blocks[key])
-        assert (span, True) == (self.writer.find(key), key in self.writer.table)
+        self.writer.append(key, self.blocks[key])
+        assert key in self.writer.table
 
     @rule(keys=st.lists(KEYS, max_size=10))
     def drop(self, keys: list[BlockKey]) -> None:
@@ -159,7 +159,8 @@ def test_a_file_that_is_longer_than_its_commit_says_stays_and_the_log_goes_on_in
 
     with BlockLogWriter.open(place(tmp_path), state) as again:
         assert sorted(blocks) == [*unpack_keys(again.table.rows().keys)]
-        span = again.append(BlockKey(0, 100), b"next")
+        again.append(BlockKey(0, 100), b"next")
+        span = again.find(BlockKey(0, 100))
         after = again.sync()
 
     assert span.file not in left
@@ -175,11 +176,13 @@ def test_a_number_that_any_file_of_the_store_has_is_not_used(tmp_path: Path) -> 
     (tmp_path / "frames-0123456789abcdef.000020.log").write_bytes(b"of another store")
 
     with BlockLogWriter.open(place(tmp_path), state, file_bytes=100) as again:
-        assert f"frames-{ID}.000010.log" == again.append(BlockKey(0, 100), b"next").file.name
+        again.append(BlockKey(0, 100), b"next")
+        assert f"frames-{ID}.000010.log" == again.find(BlockKey(0, 100)).file.name
         (tmp_path / f"frames-{ID}.000011.index").write_bytes(b"made meanwhile")
         with pytest.raises(FileExistsError, match=r"000011\.index"):
             again.append(BlockKey(0, 101), b"next one")
-        assert f"frames-{ID}.000012.log" == again.append(BlockKey(0, 101), b"next one").file.name
+        again.append(BlockKey(0, 101), b"next one")
+        assert f"frames-{ID}.000012.log" == again.find(BlockKey(0, 101)).file.name
 
     assert b"made meanwhile" == (tmp_path / f"frames-{ID}.000011.index").read_bytes()
 
@@ -305,7 +308,8 @@ def test_a_log_with_a_damaged_end_continues_in_a_new_file(tmp_path: Path) -> Non
         whole = (tmp_path / damaged).read_bytes()
         (tmp_path / damaged).write_bytes(whole[:-1])
         with BlockLogWriter.open(place(tmp_path), state) as again:
-            span = again.append(BlockKey(0, 9), b"next")
+            again.append(BlockKey(0, 9), b"next")
+            span = again.find(BlockKey(0, 9))
         (tmp_path / damaged).write_bytes(whole)
 
         assert span.file.name == next_file
@@ -325,7 +329,7 @@ def test_compaction_keeps_a_damaged_block_so_that_readers_find_it(tmp_path: Path
 
     moved = writer.compact()
     assert {BlockKey(0, 0)} == set(moved)
-    assert writer.compact() == {}
+    assert writer.compact() == []
     state = writer.sync()
     remove_unneeded(tmp_path, writer, [state])
     writer.close()

@@ -112,8 +112,8 @@ class Commit(NamedTuple):
         for name, log in ((FRAMES, self.frames), (STEPS, self.steps)):
             place = self.place(Path(), name)
             for file in log["files"]:
-                ends[place.path(file["number"], LOG).name] = file["bytes"]
-                ends[place.path(file["number"], INDEX).name] = index_bytes(file["blocks"])
+                ends[place.file_name(file["number"], LOG)] = file["bytes"]
+                ends[place.file_name(file["number"], INDEX)] = index_bytes(file["blocks"])
         return ends
 
 

@@ -256,7 +256,7 @@ def _may_share(writer: StoreWriter, verified: VerifiedGeneration, parts: MemoryP
             if (row := log.table.get(key)) is not None
         )
 
-    frames, steps = writer.logs
+    frames, steps = writer.open_logs()
     of_frames, of_steps = verified.stored.frames, verified.stored.steps
     return are_equal(frames, of_frames, sealed_segments(parts)) and are_equal(
         steps, of_steps, sealed_steps(parts.steps)

@@ -38,15 +38,7 @@ class Snapshot(NamedTuple):
     memory: dict[str, Any]
     """Settings, sampler and generator from ``MemoryParts.state``."""
     arrays: Arrays
-    """Arrays of the step store, of the sampler (names begin with ``sampler.``) and of the storage::
-
-        frames.next_positions   next position of each track of frames (``MemorySettings.tracks``)
-        frames.open_sizes       bytes of each track's open segment
-        frames.open_segments    the open segments, concatenated
-        frames.runs             sealed segments, as spans of consecutive numbers (``frame_arrays``)
-        frames.run_counts       number of spans of each track
-        steps.versions          track, number and version of the sealed blocks of steps that were changed (version > 0)
-    """
+    """Arrays of the step store, of the sampler and of the storage: docs/store-format.md says what each is."""
     num_transitions: int
 
 

@@ -170,7 +170,7 @@ class StoreWriter(Closing):
 
     def find(self, key: BlockKey) -> BlockSpan:
         """Return where a sealed segment is; raise ``KeyError`` if the store lacks it."""
-        return self._open_logs()[0].find(key)
+        return self.open_logs()[0].find(key)
 
     def prune_before(self, generation: int) -> tuple[Commit, Commit]:
         """Remove the generations before ``generation`` and the files that only they need.
@@ -180,7 +180,7 @@ class StoreWriter(Closing):
         Raises:
             FileNotFoundError: there is no such generation.
         """
-        self._open_logs()  # after a failure, this reads the commits again
+        self.open_logs()  # after a failure, this reads the commits again
         generation, before = self._find(generation), self._last
         assert before is not None, "the generation exists"
         kept = [number for number in self.generations if number >= generation]
@@ -214,14 +214,19 @@ class StoreWriter(Closing):
 
     # What a repair calls too
 
-    @property
-    def logs(self) -> tuple[BlockLogWriter, BlockLogWriter]:
-        """The logs of frames and of steps."""
-        return self._open_logs()
+    def open_logs(self) -> tuple[BlockLogWriter, BlockLogWriter]:
+        """Return the logs. After a failure, reopen them as of the last commit that reached the disk."""
+        if self._logs is None:
+            self._read_commits()
+            self.begin(self.with_commit(*self._written, self._base.name if self._base else ""))
+            assert self._logs is not None
+            self.moved = list(unpack_keys(self._logs[0].table.rows().keys))
+        assert self._logs is not None
+        return self._logs
 
     def append(self, parts: MemoryParts) -> tuple[Commit, Snapshot]:
         """Append and sync the blocks that the logs lack; return a commit that names them, and its snapshot."""
-        return self._append(self.logs, parts)[:2]
+        return self._append(self.open_logs(), parts)[:2]
 
     def repeat(self, number: int, own_id: str = "", **changes: Any) -> tuple[Commit, bytes]:
         """Return a commit with the content of another one, and its state."""
@@ -264,20 +269,10 @@ class StoreWriter(Closing):
             )
         return twin.generation
 
-    def _open_logs(self) -> tuple[BlockLogWriter, BlockLogWriter]:
-        """Return the logs. After a failure, reopen them as of the last commit that reached the disk."""
-        if self._logs is None:
-            self._read_commits()
-            self.begin(self.with_commit(*self._written, self._base.name if self._base else ""))
-            assert self._logs is not None
-            self.moved = list(unpack_keys(self._logs[0].table.rows().keys))
-        assert self._logs is not None
-        return self._logs
-
     @contextmanager
     def _changing(self) -> Iterator[tuple[BlockLogWriter, BlockLogWriter]]:
         """Give the logs. After a failure, close them and remove what it left, in case the disk is full."""
-        logs, self._logs = self._open_logs(), None  # set again after success
+        logs, self._logs = self.open_logs(), None  # set again after success
         with ExitStack() as on_error:
             on_error.callback(self._free_disk)
             for log in logs:
@@ -288,7 +283,7 @@ class StoreWriter(Closing):
 
     def _free_disk(self) -> None:
         with suppress(OSError, FramestowError):
-            self._remove_unneeded(self._open_logs())
+            self._remove_unneeded(self.open_logs())
 
     def _commit(
         self,

@@ -1,23 +1,7 @@
 """The format of a block log's files, and the table of its blocks. All numbers little-endian, all checksums CRC-32C.
 
-::
-
-    frames-0f3a….000001.log                        frames-0f3a….000001.index
-    ┌───────────────────────────────────────┐      ┌───────────────────────────────────────┐
-    │ file header, 40 bytes                 │      │ file header, 40 bytes                 │
-    ├───────────────────────────────────────┤      ├───────────────────────────────────────┤
-    │ block header, 40 bytes                │      │ entry, 32 bytes                       │
-    │ payload                               │      │ entry                                 │
-    ├───────────────────────────────────────┤      │ …                                     │
-    │ block header                          │      └───────────────────────────────────────┘
-    │ payload …                             │
-    └───────────────────────────────────────┘
-
-    file header    8 magic · 4 version · 8 id of the store · 8 number of the file · 8 name of the log
-                   · 4 checksum of these
-    block header   4 marker · 8 id of the store · 4 track · 4 version of the block · 8 number · 4 bytes of the payload
-                   · 4 checksum of the payload · 4 checksum of these
-    index entry    4 track · 4 version · 8 number · 8 offset of the payload · 4 bytes of it · 4 checksum of it
+docs/store-format.md has the bytes of both files. A log has a header, then blocks, each with a header and its payload.
+Its index has a header, then an entry for each block.
 
 The blocks of a log file have no gaps between them. An index only repeats the headers of its log. With it, opening a log
 reads 32 bytes for each block, without seeking. A commit has a checksum over the entries of each file (``FileState``).
@@ -144,7 +128,11 @@ class LogPlace(NamedTuple):
         >>> LogPlace(Path("memory"), "frames", "00c0ffee00c0ffee").path(7, LOG).name
         'frames-00c0ffee00c0ffee.000007.log'
         """
-        return self.folder / f"{self.name}-{self.id}.{number:06d}.{ending}"
+        return self.folder / self.file_name(number, ending)
+
+    def file_name(self, number: int, ending: str) -> str:
+        """Return the name of a file of the log."""
+        return f"{self.name}-{self.id}.{number:06d}.{ending}"
 
     def pack_file_header(self, number: int, ending: str) -> bytes:
         """Return the header of a file; the name of the log has at most 8 letters."""
@@ -235,7 +223,13 @@ class Rows(NamedTuple):
         return Rows._make(column[chosen] for column in self)
 
     def row(self, index: int) -> Row:
-        return Row(*(column.item(index) for column in self[1:]))
+        return Row(
+            self.files.item(index),
+            self.offsets.item(index),
+            self.sizes.item(index),
+            self.versions.item(index),
+            self.checksums.item(index),
+        )
 
     def join(self, other: Rows) -> Rows:
         """Return both, sorted, without dropped rows; of equal keys keep the last one of ``other``."""
@@ -262,6 +256,12 @@ class BlockTable:
 
     def __contains__(self, key: BlockKey) -> bool:
         return self.get(key) is not None
+
+    def __getitem__(self, key: BlockKey) -> Row:
+        row = self.get(key)
+        if row is None:
+            raise KeyError(f"block {key.number} of track {key.track} is not in the log")
+        return row
 
     @property
     def nbytes(self) -> int:

@@ -128,14 +128,10 @@ class BlockLogWriter(Closing):
 
     def find(self, key: BlockKey) -> BlockSpan:
         """Return where a block is, readable after a sync; raise ``KeyError`` if it does not exist."""
-        row = self.table.get(key)
-        if row is None:
-            raise KeyError(
-                f"block {key.number} of track {key.track}: {self._place.folder} has none in {self._place.name!r}"
-            )
-        return self._span_of(row)
+        row = self.table[key]
+        return BlockSpan(self._place.path(row.file, LOG), row.offset, row.size, row.checksum)
 
-    def append(self, key: BlockKey, payload: bytes, version: int = 0) -> BlockSpan:
+    def append(self, key: BlockKey, payload: bytes, version: int = 0) -> None:
         """Append a block to the page cache; ``sync`` writes it to the disk.
 
         After an ``OSError`` (a full disk) the block is not in the log, and the caller can try again. A block that does
@@ -152,7 +148,6 @@ class BlockLogWriter(Closing):
         row = tail.append(key, payload, version)
         self._unsynced.setdefault(key, self.table.get(key))  # first, as a Ctrl-C may come between the two
         self.table.put(key, row)
-        return self._span_of(row)
 
     def sync(self) -> LogState:
         """Write every block to the disk; return the state of the log for a commit.
@@ -173,14 +168,14 @@ class BlockLogWriter(Closing):
             self.table.drop(key)
             self._unsynced.pop(key, None)
 
-    def compact(self) -> dict[BlockKey, BlockSpan]:
+    def compact(self) -> list[BlockKey]:
         """Copy the needed blocks of sparse files to the end, until half of all bytes are needed.
 
-        Returns the new spans, which count from the next commit on. Each copied byte frees more than one byte, so
-        copying takes at most as long as appending. A damaged block stays, and so does its file, so that its reader
-        finds the damage.
+        Returns the copied ones, whose new places count from the next commit on. Each copied byte frees more than one
+        byte, so copying takes at most as long as appending. A damaged block stays, and so does its file, so that its
+        reader finds the damage.
         """
-        moved = {}
+        moved: list[BlockKey] = []
         while (file := self._find_sparsest()) is not None:
             with self._disk.open_to_read(self._place.path(file.number, LOG)) as log:
                 for key, row in self.table.in_file(file.number):
@@ -189,13 +184,14 @@ class BlockLogWriter(Closing):
                     except DamagedDataError:
                         file.is_sound = False
                     else:
-                        moved[key] = self.append(key, payload, row.version)
+                        self.append(key, payload, row.version)
+                        moved.append(key)
         return moved
 
     def forget(self, names: Collection[str]) -> None:
         """Forget the files with these names: the caller has removed them."""
         for number in list(self._files):
-            if self._place.path(number, LOG).name in names:
+            if self._place.file_name(number, LOG) in names:
                 del self._files[number]
 
     def close(self) -> None:
@@ -275,9 +271,6 @@ class BlockLogWriter(Closing):
             return None
         sparse = [file for file in files if 2 * needed[file.number] < file.bytes and file is not growing]
         return min(sparse, key=lambda file: needed[file.number] / file.bytes, default=None)
-
-    def _span_of(self, row: Row) -> BlockSpan:
-        return BlockSpan(self._place.path(row.file, LOG), row.offset, row.size, row.checksum)
 
 
 class LogTail:

@@ -96,19 +96,19 @@ class BlockLogReader(Closing):
 
     def find(self, key: BlockKey) -> BlockSpan:
         """Return where a block is, unverified; raise ``KeyError`` if it does not exist."""
-        row = self._row(key)
+        row = self._table[key]
         return BlockSpan(self._logs[row.file].path, row.offset, row.size, row.checksum)
 
     def version(self, key: BlockKey) -> int:
         """Return the version of a block; raise ``KeyError`` if it does not exist."""
-        return self._row(key).version
+        return self._table[key].version
 
     def read(self, key: BlockKey, version: int = 0) -> bytes:
         """Return a block's payload; raise ``KeyError`` if it does not exist, ``DamagedDataError`` if damaged.
 
         ``version``: the one that the commit names. Another one is damage.
         """
-        row = self._row(key)
+        row = self._table[key]
         if row.version != version:
             raise DamagedDataError(
                 f"{self._logs[row.file].path}: {_block_name(key)} at offset {row.offset} has version {row.version}, "
@@ -122,7 +122,7 @@ class BlockLogReader(Closing):
 
     def take(self, key: BlockKey, other: BlockLogReader) -> bool:
         """Find and read this block where ``other`` has the same one; return whether it has it."""
-        row, own = other._table.get(key), self._row(key)
+        row, own = other._table.get(key), self._table[key]
         if row is None or (row.size, row.version, row.checksum) != (own.size, own.version, own.checksum):
             return False
         self._logs.setdefault(row.file, other._logs[row.file])
@@ -177,14 +177,6 @@ class BlockLogReader(Closing):
             progress(BLOCK_HEADER_BYTES + size)
         if end != state["bytes"]:
             yield _gap(log.path, end, state["bytes"])
-
-    def _row(self, key: BlockKey) -> Row:
-        row = self._table.get(key)
-        if row is None:
-            raise KeyError(
-                f"block {key.number} of track {key.track}: {self._place.folder} has none in {self._place.name!r}"
-            )
-        return row
 
 
 def read_block(place: LogPlace, log: ReadFile, key: BlockKey, row: Row) -> bytes:
