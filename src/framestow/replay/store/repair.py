@@ -207,7 +207,7 @@ class _Repair:
             if one.commit.id != store or not _may_share(writer, one.verified, parts):
                 writer.begin(None)
             store = one.commit.id
-            commit, snapshot = writer.append(parts)
+            commit, snapshot = writer.append(writer.open_logs(), parts)
             # The sampler stays as it was saved: it may be one that is not installed here.
             arrays = {name: array for name, array in snapshot.arrays.items() if not name.startswith("sampler.")}
             arrays |= {name: array for name, array in one.verified.stored.arrays.items() if name.startswith("sampler.")}

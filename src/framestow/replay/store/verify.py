@@ -37,7 +37,7 @@ from framestow.replay.store.format import (
     find_twin,
     read_while_written,
 )
-from framestow.replay.store.loading_bytes import BLOCK_BYTES, steps_bytes
+from framestow.replay.store.loading_bytes import BLOCK_BYTES, PACKER_FRAMES, steps_bytes
 from framestow.replay.store.reader import BEFORE_ALL_POSITIONS, StoredMemory
 from framestow.replay.store.snapshot import NEXT_POSITIONS, OPEN_SIZES, iterate_sealed_segments, open_segments
 from framestow.storage.files.block_format import BlockKey, Damage, FileState, LogPlace, LogState
@@ -370,7 +370,6 @@ class VerifiedLog(Closing):
 
 
 UNPACKED_BYTES = 8 * 2**20  # of frames, unpacked at a time
-PACKER_FRAMES = 6  # working memory of a storage, in frames
 
 
 def segment_work_space(settings: MemorySettings) -> int:

@@ -166,7 +166,25 @@ class StoreWriter(Closing):
                 commit or the last sync failed.
         """
         with self._changing() as logs:
-            return self._commit(logs, parts, set(kept), is_pinned, is_closed, times)
+            stay = sorted(set(kept) & self.generations.keys())
+            commit, snapshot = self.append(logs, parts)
+            state, second = pack_arrays(snapshot.arrays), new_name()
+            self._written = {commit.name, second}  # without the one that lists the id: it may be another memory's
+            commit = commit._replace(
+                before=0 if self._base is None else self._base.generation,
+                repeated_by=times - 1,
+                kept=stay,
+                is_pinned=is_pinned,
+                is_closed=is_closed,
+            )
+            commit = self.write(commit, state)
+            if times > 1:
+                first, number = commit.generation, commit.repeated_by
+                again = commit._replace(generation=number, name=second, before=first, repeats=first, repeated_by=0)
+                self._last = commit = self.rewrite(again, state)
+            self._base = commit
+            self._remove_unneeded(logs)
+        return commit
 
     def find(self, key: BlockKey) -> BlockSpan:
         """Return where a sealed segment is; raise ``KeyError`` if the store lacks it."""
@@ -224,9 +242,22 @@ class StoreWriter(Closing):
         assert self._logs is not None
         return self._logs
 
-    def append(self, parts: MemoryParts) -> tuple[Commit, Snapshot]:
+    def append(self, logs: tuple[BlockLogWriter, BlockLogWriter], parts: MemoryParts) -> tuple[Commit, Snapshot]:
         """Append and sync the blocks that the logs lack; return a commit that names them, and its snapshot."""
-        return self._append(self.open_logs(), parts)[:2]
+        if not self._is_listed:
+            self._list_own_id()
+        frames, steps = logs
+        snapshot, moved = update_logs(logs, parts)
+        self.moved += moved + frames.compact()
+        steps.compact()
+        commit = empty_commit(self._list_ids(self._id))._replace(
+            memory=snapshot.memory,
+            frames_per_segment=parts.storage.frames_per_segment,
+            num_transitions=snapshot.num_transitions,
+            frames=frames.sync(),
+            steps=steps.sync(),
+        )
+        return commit, snapshot
 
     def repeat(self, number: int, own_id: str = "", **changes: Any) -> tuple[Commit, bytes]:
         """Return a commit with the content of another one, and its state."""
@@ -284,56 +315,6 @@ class StoreWriter(Closing):
     def _free_disk(self) -> None:
         with suppress(OSError, FramestowError):
             self._remove_unneeded(self.open_logs())
-
-    def _commit(
-        self,
-        logs: tuple[BlockLogWriter, BlockLogWriter],
-        parts: MemoryParts,
-        kept: set[int],
-        is_pinned: bool,
-        is_closed: bool,
-        times: int,
-    ) -> Commit:
-        kept &= set(self.generations)
-        commit, snapshot, new = self._append(logs, parts)
-        commit = commit._replace(
-            before=0 if self._base is None else self._base.generation,
-            repeated_by=times - 1,
-            kept=sorted(kept),
-            is_pinned=is_pinned,
-            is_closed=is_closed,
-        )
-        state = pack_arrays(snapshot.arrays)
-        second = new_name()
-        self._written = {commit.name, second}  # without the one that lists the id: it may be another memory's
-        commit = self.write(commit, state)
-        if times > 1:
-            first, number = commit.generation, commit.repeated_by
-            again = commit._replace(generation=number, name=second, before=first, repeats=first, repeated_by=0)
-            self._last = commit = self.rewrite(again, state)
-        self._base = commit
-        self.moved += new
-        self._remove_unneeded(logs)
-        return commit
-
-    def _append(
-        self, logs: tuple[BlockLogWriter, BlockLogWriter], parts: MemoryParts
-    ) -> tuple[Commit, Snapshot, list[BlockKey]]:
-        """Append the blocks that the logs lack; return a commit that names them, its snapshot, and moved segments."""
-        if not self._is_listed:
-            self._list_own_id()
-        frames, steps = logs
-        snapshot, new = update_logs(logs, parts)
-        new += frames.compact()
-        steps.compact()
-        commit = empty_commit(self._list_ids(self._id))._replace(
-            memory=snapshot.memory,
-            frames_per_segment=parts.storage.frames_per_segment,
-            num_transitions=snapshot.num_transitions,
-            frames=frames.sync(),
-            steps=steps.sync(),
-        )
-        return commit, snapshot, new
 
     def _list_own_id(self) -> None:
         """Commit that files of the own id are the store's, and change nothing else."""
