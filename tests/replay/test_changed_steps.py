@@ -74,7 +74,7 @@ def test_lost_steps_take_new_rewards_too(retention):
 
 
 @RETENTION
-@pytest.mark.parametrize("max_bytes", [None, 2**20])
+@pytest.mark.parametrize("max_bytes", [None, 2**22])
 def test_a_save_and_a_flush_write_the_changed_blocks_again_and_no_other(retention, max_bytes, tmp_path):
     folder, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
     memory = memory_with_steps(4 * BLOCK + 100, retention=retention, max_bytes=max_bytes, directory=folder)

@@ -196,6 +196,9 @@ class InnerMemory:
             if indices.size and rows:
                 note_changes(self.steps, indices)
                 self.steps.overwrite(indices, rows)
+                if self.directory is not None:
+                    self.parts.count_files(are_changed=True)
+                    self.parts.evict_to_fit()
 
     def _begin_change(self, indices: Indices) -> None:
         """Raise if steps may not change, or if one of ``indices`` is not stored; count a change. Hold the lock."""
@@ -277,3 +280,4 @@ class InnerMemory:
         with self.lock:
             self.parts.evict_to_fit()
         directory.flush_every(flush_every, memory=memory)
+        self.parts.count_files(are_changed=bool(self.steps.block_versions))

@@ -32,6 +32,9 @@ from framestow.storage.frame_storage import FrameStorage
 SAMPLER_BYTES = 64 * KIB  # partly used pages of weights, and the arrays of a draw
 SLOTS_A_BYTE = 64  # in the table that finds those pages
 
+STEP_COPIES = 2  # of a step whose memory lives in a directory: in RAM, and in the log
+CHANGED_STEP_COPIES = 4  # if rewards or extras change: half of a log may be old blocks, and a flush adds new ones
+
 LARGE_FRAME_BYTES = 64  # from this size on, the charge of a frame covers the start of its episode (_step_bytes)
 START_BYTES = 8  # a frame: an episode of one step has two frames, and its start takes 8 bytes in a list that doubles
 
@@ -67,6 +70,7 @@ class MemoryParts:
         self.generator = ForkedGenerator(self.seed)
         # Held for every change of the parts, and for every draw. Unpacking a batch happens without it.
         self.lock = threading.RLock()
+        self._step_copies = 1  # of a step and of its part of the sampler, in RAM and files
         self.has_borders = False
         """Whether a border was stored, for the budget: a batch with one has two windows for each transition."""
         self.refusal: Exception | None = None
@@ -253,11 +257,17 @@ class MemoryParts:
         """Return the bytes of the sampler that do not depend on the number of stored steps."""
         return SAMPLER_BYTES + self.steps.num_slots // SLOTS_A_BYTE if sampler.bytes_a_step else 0
 
+    def count_files(self, *, are_changed: bool) -> None:
+        """Count steps in the files of a directory in the budget; ``are_changed``: rewards or extras of some changed."""
+        self._step_copies = CHANGED_STEP_COPIES if are_changed else STEP_COPIES
+        self._charge_sampler()
+
     def _charge_sampler(self) -> None:
-        """Count the sampler's bytes in the budget."""
+        """Count the bytes of steps and of the sampler in the budget."""
         sampler = self.notified_sampler.sampler
         self.budget.count_sampler(self._table_bytes(sampler))
-        self.storage.charge_steps(_step_bytes(self.settings) + math.ceil(sampler.bytes_a_step))
+        step_bytes = _step_bytes(self.settings) + math.ceil(sampler.bytes_a_step)
+        self.storage.charge_steps(self._step_copies * step_bytes)
 
 
 def _open_extras_bytes(settings: MemorySettings, frames_per_segment: int) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
+from oracles.watched_disk import WatchedDisk, as_the_disk
 
 BUDGET = 16 * 2**20
 
@@ -40,3 +43,41 @@ def test_files_and_ram_stay_within_the_budget_at_all_times(retention, flush_ever
 
     assert 0.35 * BUDGET < largest <= BUDGET
     memory.close()
+
+
+class MeasuringDisk(WatchedDisk):
+    """Notes the most bytes that a memory takes in RAM and in its folder at any operation of the disk."""
+
+    def __init__(self, memory: ReplayMemory, folder: Path) -> None:
+        self.memory, self.folder, self.largest = memory, folder, 0
+
+    def perform(self, operation, act):
+        result = act(operation)
+        in_files = sum(path.stat().st_size for path in self.folder.iterdir())
+        self.largest = max(self.largest, self.memory.nbytes + in_files)
+        return result
+
+
+@pytest.mark.parametrize("retention", ["fifo", "random"])
+@pytest.mark.parametrize("num_numbers", [1, 200])
+def test_steps_in_files_count_in_the_budget_also_if_their_rewards_change(retention, num_numbers, tmp_path):
+    extras = {"state": (np.float32, (num_numbers,))}
+    settings = {"directory": tmp_path, "flush_every": None, "max_bytes": 4 * 2**20, "retention": retention}
+    memory = ReplayMemory(10**6, FrameSpec((8, 8)), 4, stack=2, num_envs=4, extras=extras, **settings)
+    frames, zeros, random = np.zeros((4, 8, 8), np.uint8), np.zeros(4, int), np.random.default_rng(0)
+    state = {"state": np.ones((4, num_numbers), np.float32)}
+    disk = MeasuringDisk(memory, tmp_path)
+    with as_the_disk(disk):
+        memory.begin(frames)
+        while (oldest := memory.sampleable_indices()[:1]).size == 0 or oldest[0] < 500:
+            for step in range(500):
+                frames[:, step % 8] = random.integers(0, 256, 8)
+                memory.append(zeros, zeros, zeros > 0, zeros > 0, frames, extras=state)
+            memory.flush()
+        for every in (1, 2, 1, 3):
+            indices = memory.sampleable_indices()[::every]
+            memory.set_rewards(indices, np.full(len(indices), every))
+            memory.flush()
+        memory.close()
+
+    assert 0.35 * memory.max_bytes < disk.largest <= memory.max_bytes
