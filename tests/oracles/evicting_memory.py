@@ -20,7 +20,8 @@ class EvictingListMemory(ListMemory):
 
     @property
     def held(self) -> list[int]:
-        return sorted(number for number in self.sampleable if not self.is_pending(number))
+        here = (number for number in self.sampleable if not self.is_pending(number) and not self.has_forgotten(number))
+        return sorted(here)
 
     def begin(self, frames: np.ndarray, env_ids: list[int]) -> None:
         super().begin(frames, env_ids)
@@ -50,6 +51,10 @@ class EvictingListMemory(ListMemory):
                 and self.windows[number][2] + len(self.steps_of(number)) >= first
             )
         }
+
+    def clear(self) -> None:
+        super().clear()
+        self.sampleable = set()
 
 
 class ObservedMemory(ReplayMemory):

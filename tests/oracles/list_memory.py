@@ -27,6 +27,7 @@ class Step:
     truncated: bool
     extras: dict[str, np.ndarray]
     env_id: int
+    is_forgotten: bool = False
 
 
 class ListMemory:
@@ -47,20 +48,33 @@ class ListMemory:
         self.sequences: list[list[Step]] = [[] for _ in range(num_envs)]
         self.is_open = [False] * num_envs
         self.steps: list[Step] = []
+        self.num_cleared = 0
 
     @property
     def held(self) -> list[int]:
-        return [index for index in self.kept if not self.is_pending(index)]
+        return [index for index in self.kept if not self.is_pending(index) and not self.has_forgotten(index)]
 
     @property
     def kept(self) -> range:
-        return range(max(0, len(self.steps) - self.capacity), len(self.steps))
+        return range(max(self.num_cleared, len(self.steps) - self.capacity), len(self.steps))
 
     def is_pending(self, index: int) -> bool:
         """Whether steps that belong to this transition may still come."""
         going_on = [sequence for sequence, is_open in zip(self.sequences, self.is_open, strict=True) if is_open]
         is_over = not any(self.steps[index].sequence is sequence for sequence in going_on)
         return not is_over and len(self.steps_of(index)) < self.n_step
+
+    def has_forgotten(self, index: int) -> bool:
+        """Whether the transition's return has the reward of a step that was forgotten."""
+        return any(step.is_forgotten for step in self.steps_of(index))
+
+    def forget(self, indices: list[int]) -> None:
+        for index in indices:
+            self.steps[index].is_forgotten = True
+
+    def clear(self) -> None:
+        self.is_open = [False] * len(self.is_open)
+        self.num_cleared = len(self.steps)
 
     def steps_of(self, index: int) -> list[Step]:
         """The steps whose rewards the transition's return has."""

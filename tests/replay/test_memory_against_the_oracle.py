@@ -87,6 +87,21 @@ class MemoryMachine(RuleBasedStateMachine):
         self.memory.set_extras(indices, extras)
         self.oracle.set_fields([numbers[index] for index in indices.tolist()], rewards, extras)
 
+    @precondition(lambda self: self.numbers_by_index())
+    @rule(count=st.integers(1, 4))
+    def forget(self, count):
+        numbers = self.numbers_by_index()
+        indices, size = self.random.choice(list(numbers), count), len(self.memory)
+        num_gone = self.memory.forget(indices)
+        self.oracle.forget([numbers[index] for index in indices.tolist()])
+        assert size - num_gone == len(self.memory)
+
+    @rule(is_rare=st.integers(0, 3))
+    def clear(self, is_rare):
+        if is_rare == 0:
+            self.memory.clear()
+            self.oracle.clear()
+
     @precondition(lambda self: not all(self.oracle.is_open))
     @rule()
     def a_refused_step_leaves_no_trace(self):

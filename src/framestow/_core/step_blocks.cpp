@@ -110,6 +110,20 @@ std::size_t StepBlocks::lose_indices(const std::vector<std::int64_t>& indices) {
     return num_lost;
 }
 
+void StepBlocks::clear(std::vector<Eviction>& evictions) {
+    close_episodes();
+    while (num_sealed() > 0) {
+        evictions.push_back(evict(sealed_.find(0).place));
+    }
+    for (const std::unique_ptr<StepBlock>& block : blocks_) {
+        if (block) {  // later steps need its frames
+            make_block_unsampleable(*block);
+            std::fill(block->records.begin(), block->records.end(), std::uint8_t{0});
+            num_steps_ -= std::exchange(block->num_steps, 0);
+        }
+    }
+}
+
 std::size_t StepBlocks::lose_leading_to(std::size_t env_id, std::int64_t position) {
     std::size_t num_lost = 0;
     const std::int64_t lowest = std::max<std::int64_t>(position - rules_.n_step + 1, 0);

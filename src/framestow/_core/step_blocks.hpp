@@ -48,6 +48,7 @@ public:
     const StepBlock* find(std::size_t env_id, std::int64_t segment) const;  // null if it is not stored
 
     std::size_t nbytes() const override;
+    std::size_t charged_bytes() const override { return 0; }
     std::size_t size() const override { return static_cast<std::size_t>(sampleable_.total()); }
     bool is_sampleable(std::int64_t index) const override;
     bool is_pending(std::int64_t index) const override;
@@ -69,6 +70,7 @@ public:
     std::size_t resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const override;
     std::size_t lose(std::size_t env_id, std::int64_t first, std::int64_t before) override;
     std::size_t lose_indices(const std::vector<std::int64_t>& indices) override;  // ignores those that are not stored
+    void clear(std::vector<Eviction>& evictions) override;
     void restore_pending() override;
     std::vector<std::vector<std::int64_t>> find_starts() const override;
     std::vector<StepSpan> readable_spans() override;

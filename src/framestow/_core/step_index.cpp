@@ -4,6 +4,11 @@
 #include <iterator>
 
 namespace framestow {
+namespace {
+
+constexpr std::size_t kManyIndices = 4096;  // fewer keep their memory: the pending ones come and go
+
+}  // namespace
 
 void UnsampleableIndices::add(const std::vector<std::int64_t>& ascending) {
     std::vector<std::int64_t> all;
@@ -42,6 +47,9 @@ void UnsampleableIndices::compact() {
     if (num_dropped_ > 64 && num_dropped_ > indices_.size() / 2) {
         indices_.erase(indices_.begin(), indices_.begin() + static_cast<std::ptrdiff_t>(num_dropped_));
         num_dropped_ = 0;
+        if (indices_.capacity() > kManyIndices && indices_.capacity() / 2 >= indices_.size()) {
+            indices_.shrink_to_fit();
+        }
     }
 }
 

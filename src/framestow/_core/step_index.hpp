@@ -152,6 +152,7 @@ private:
 class UnsampleableIndices {
 public:
     std::size_t size() const { return indices_.size() - num_dropped_; }
+    std::size_t nbytes() const { return indices_.capacity() * sizeof(std::int64_t); }
     const std::int64_t* begin() const { return indices_.data() + num_dropped_; }
     const std::int64_t* end() const { return indices_.data() + indices_.size(); }
 

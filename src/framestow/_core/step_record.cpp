@@ -135,7 +135,7 @@ bool StepRecords::is_step_at(const std::uint8_t* record, std::size_t env_id, std
            env_of(record) == env_id;
 }
 
-bool StepRecords::is_forgotten(const std::uint8_t* record) const {
+bool StepRecords::is_placeholder(const std::uint8_t* record) const {
     return env_of(record) == 0 && position_of(record, 0) < newest_positions_[0] - kFarthest;
 }
 

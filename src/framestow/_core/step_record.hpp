@@ -122,7 +122,7 @@ public:
     bool is_step_at(const std::uint8_t* record, std::size_t env_id, std::int64_t position) const;
 
     // Returns whether a slot is a placeholder of write_lost.
-    bool is_forgotten(const std::uint8_t* record) const;
+    bool is_placeholder(const std::uint8_t* record) const;
 
     // Start a return with a step, and add the next step of its episode.
     StepReturn begin_return(const std::uint8_t* record) const;

@@ -144,7 +144,7 @@ std::size_t StepRing::lose_indices(const std::vector<std::int64_t>& ascending) {
     return num_lost;
 }
 
-std::size_t StepRing::forget(const std::vector<std::int64_t>& ascending) {
+std::size_t StepRing::lose_records(const std::vector<std::int64_t>& ascending) {
     for (const std::int64_t index : ascending) {
         records_.write_lost(slot(index));
     }
@@ -160,6 +160,12 @@ std::size_t StepRing::forget(const std::vector<std::int64_t>& ascending) {
     std::sort(lost.begin(), lost.end());
     lost.erase(std::unique(lost.begin(), lost.end()), lost.end());
     return lose_indices(lost);
+}
+
+void StepRing::clear(std::vector<Eviction>& evictions) {
+    close_episodes();
+    evict_before(next_index_, evictions);
+    pages_.release(oldest_, next_index_);
 }
 
 void StepRing::restore_span(std::int64_t oldest, std::int64_t next_index) {
@@ -271,7 +277,7 @@ void StepRing::evict_before(std::int64_t until, std::vector<Eviction>& evictions
             make_unsampleable(oldest_);
         } else {  // it starts at before - 2 + stack
             pending_.remove(env_id, before - 2 + rules_.stack, oldest_);
-            has_evicted_lost_ = has_evicted_lost_ || records_.is_forgotten(slot(oldest_));
+            has_evicted_lost_ = has_evicted_lost_ || records_.is_placeholder(slot(oldest_));
         }
         first_steps_[env_id] = std::max(first_steps_[env_id], before + rules_.stack - 1);
         starts_.drop_before(env_id, first_steps_[env_id]);
@@ -325,7 +331,7 @@ const std::uint8_t* StepRing::following(std::int64_t& index, std::size_t env_id,
 std::int64_t StepRing::next_of(std::size_t env_id, std::int64_t index) const {
     for (; index < next_index_; ++index) {
         const std::uint8_t* record = slot(index);
-        if (records_.env_of(record) == env_id && !records_.is_forgotten(record)) {
+        if (records_.env_of(record) == env_id && !records_.is_placeholder(record)) {
             break;
         }
     }
@@ -368,7 +374,7 @@ void StepRing::find_leading_into(std::int64_t first, std::int64_t behind, std::v
         const std::uint8_t* record = slot(index);
         const std::size_t env_id = records_.env_of(record);
         Search& search = searches[env_id];
-        if (search.num_left == 0 || records_.is_forgotten(record)) {
+        if (search.num_left == 0 || records_.is_placeholder(record)) {
             continue;
         }
         const std::int64_t position = records_.position_of(record, env_id);

@@ -26,7 +26,10 @@ public:
     std::int64_t next_index() const { return next_index_; }
     std::uint8_t* slot(std::int64_t index) const;  // of a stored index, or of one that is being restored
 
-    std::size_t nbytes() const override { return pages_.nbytes(oldest_, next_index_) + starts_.nbytes(); }
+    std::size_t nbytes() const override {
+        return pages_.nbytes(oldest_, next_index_) + starts_.nbytes() + unsampleable_.nbytes();
+    }
+    std::size_t charged_bytes() const override { return 2 * unsampleable_.size() * sizeof(std::int64_t); }
     std::size_t size() const override { return num_sampleable_; }
     bool is_sampleable(std::int64_t index) const override {
         return index >= oldest_ && index < next_index_ && !unsampleable_.contains(index);
@@ -54,6 +57,7 @@ public:
     std::size_t resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const override;
     std::size_t lose(std::size_t env_id, std::int64_t first, std::int64_t before) override;
     std::size_t lose_indices(const std::vector<std::int64_t>& ascending) override;
+    void clear(std::vector<Eviction>& evictions) override;
     void restore_pending() override;
     void restore_starts(std::vector<std::vector<std::int64_t>> starts) override;
     std::vector<std::vector<std::int64_t>> find_starts() const override;
@@ -65,7 +69,7 @@ public:
 
     // Overwrites the slots of ascending indices with placeholders of lost steps. These steps, and those whose returns
     // may include them, become unsampleable. Returns how many were sampleable.
-    std::size_t forget(const std::vector<std::int64_t>& ascending);
+    std::size_t lose_records(const std::vector<std::int64_t>& ascending);
 
     // Sets which indices are in the ring, after their slots were restored; none is lost or pending.
     void restore_span(std::int64_t oldest, std::int64_t next_index);

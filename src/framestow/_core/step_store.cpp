@@ -20,6 +20,27 @@ void StepStore::restore_starts(std::vector<std::vector<std::int64_t>> starts) {
     }
 }
 
+std::size_t StepStore::forget(const std::int64_t* indices, std::size_t count) {
+    std::vector<std::int64_t> lost(indices, indices + count);
+    for (std::size_t row = 0; row < count && rules_.n_step > 1; ++row) {
+        const std::uint8_t* record = stored_record(indices[row]);
+        if (records_.is_placeholder(record)) {
+            continue;  // what may lead to it was lost with it
+        }
+        const std::size_t env_id = records_.env_of(record);
+        std::int64_t position = records_.position_of(record, env_id);
+        const std::int64_t first = std::max(starts_.start_of(env_id, position), position - rules_.n_step + 1);
+        for (StepPlace place{}; position > first;) {
+            if (find(env_id, --position, place)) {
+                lost.push_back(place.index);
+            }
+        }
+    }
+    std::sort(lost.begin(), lost.end());
+    lost.erase(std::unique(lost.begin(), lost.end()), lost.end());
+    return lose_indices(lost);
+}
+
 void StepStore::follow(std::int64_t index, std::size_t length, EpisodeEnds at_end, std::int64_t* indices,
                        bool* is_first) const {
     std::fill_n(indices, length, kNoStep);

@@ -61,7 +61,8 @@ public:
     std::size_t num_envs() const { return cursors_.num_envs(); }
 
     virtual std::size_t nbytes() const = 0;
-    virtual std::size_t size() const = 0;  // sampleable steps
+    virtual std::size_t charged_bytes() const = 0;  // most bytes that unsampleable steps take beside their records
+    virtual std::size_t size() const = 0;           // sampleable steps
     virtual bool is_sampleable(std::int64_t index) const = 0;
     virtual bool is_pending(std::int64_t index) const = 0;
     bool is_readable(std::int64_t index) const { return is_sampleable(index) || is_pending(index); }
@@ -112,6 +113,12 @@ public:
 
     // Makes ascending stored steps unsampleable. Returns how many were sampleable.
     virtual std::size_t lose_indices(const std::vector<std::int64_t>& ascending) = 0;
+
+    // Makes stored steps, and all whose returns include one, unsampleable. Returns how many were sampleable.
+    std::size_t forget(const std::int64_t* indices, std::size_t count);
+
+    // Ends every open episode as truncated, and evicts all steps; adds frames as `evict_for`.
+    virtual void clear(std::vector<Eviction>& evictions) = 0;
 
     // Finds the pending steps after everything was restored and lost steps were named.
     virtual void restore_pending() = 0;

@@ -94,6 +94,12 @@ class Budget:
         self.evicted_bytes += charged_before - core.charged_bytes
         return evicted
 
+    def clear(self, core: Core) -> None:
+        """Evict all transitions, and end all open episodes."""
+        charged_before = core.charged_bytes
+        core.clear()
+        self.evicted_bytes += charged_before - core.charged_bytes
+
 
 @dataclass(frozen=True)
 class SegmentNeeds:

@@ -200,6 +200,27 @@ class InnerMemory:
                     self.parts.count_files(are_changed=True)
                     self.parts.evict_to_fit()
 
+    def forget(self, indices: Indices) -> int:
+        """Make stored steps unsampleable, with all whose returns include one; return how many were sampleable.
+
+        Raises:
+            NothingToSampleError: a step is not stored; nothing changes.
+        """
+        with self.lock:
+            self._begin_change(indices)
+            num_forgotten = self.steps.forget(indices)
+            self.parts.evict_to_fit()
+        return num_forgotten
+
+    def clear(self) -> None:
+        """Evict all steps, and end all open episodes."""
+        with self.lock:
+            self.parts.raise_refusal()
+            self.parts.num_changes += 1
+            self._budget.clear(self.core)
+        if self.directory is not None:
+            self.directory.flush_for_budget()
+
     def _begin_change(self, indices: Indices) -> None:
         """Raise if steps may not change, or if one of ``indices`` is not stored; count a change. Hold the lock."""
         self.parts.raise_refusal()
@@ -277,7 +298,7 @@ class InnerMemory:
         """Use ``directory`` from now on, and flush to it in the background while ``memory`` exists."""
         self.directory = self._stores[directory.path] = directory
         self._budget.count_files(self.settings.retention == "random")
+        self.parts.count_files(are_changed=bool(self.steps.block_versions))
         with self.lock:
             self.parts.evict_to_fit()
         directory.flush_every(flush_every, memory=memory)
-        self.parts.count_files(are_changed=bool(self.steps.block_versions))

@@ -668,6 +668,57 @@ class ReplayMemory(MemoryProperties, Closing):
         """
         self.inner.overwrite(*self.inner.settings.extras.check_changes(indices, extras))
 
+    def forget(self, indices: npt.ArrayLike) -> int:
+        """Take steps out for good, such as those of an episode with a broken sensor; return how many transitions go.
+
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, n_step=2)
+        >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+        >>> for step in range(6):
+        ...     _ = memory.append([0], [1.0], [step == 5], [False], np.ones((1, 2, 2), np.uint8))
+        >>> memory.forget([3])  # the two-step return of step 2 includes it
+        2
+        >>> memory.sampleable_indices().tolist(), len(list(memory.episodes()))
+        ([0, 1, 4, 5], 2)
+
+        Arguments:
+            indices: As for ``set_rewards``.
+
+        No transition whose n steps include a forgotten one is drawn any more. Sequences end there, and its episode is
+        not whole. Saves, loads and repairs keep that. Forgotten steps count towards ``capacity`` until they are evicted
+        in their turn. This erases nothing (docs/sampling.md). Batches drawn before stay. Any thread may call it.
+
+        Raises:
+            NothingToSampleError: before anything changes: one of the steps is not stored.
+            ClosedMemoryError: the memory is closed or was opened to be read.
+        """
+        asked = check_indices(indices)
+        return self.inner.forget(asked[asked != -1])
+
+    def clear(self) -> None:
+        """Evict all transitions and end all open episodes; ``begin`` is next, or any ``add``.
+
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
+        >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+        >>> _ = memory.append([0], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
+        >>> memory.clear()
+        >>> len(memory), memory.open_episodes.tolist()
+        (0, [False])
+        >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+        >>> memory.append([0], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))  # no index is used twice
+        array([1])
+
+        Settings, sampler and generator go on. In a ``directory``, the next flush writes it. Call it where steps are
+        stored: in the one thread that writes.
+
+        Raises:
+            ClosedMemoryError: the memory is closed or was opened to be read.
+        """
+        self.inner.clear()
+
     # Saving and loading
 
     def save(self, path: str | PathLike[str], *, keep_previous: bool = False) -> int:

@@ -97,6 +97,18 @@ class DirectoryMachine(RuleBasedStateMachine):
         self.memory.set_rewards(indices, rewards)
         self.oracle.set_fields(indices.tolist(), rewards, {})
 
+    @precondition(lambda self: self.oracle.kept)
+    @rule(count=st.integers(1, 20))
+    def forget(self, count):
+        indices = self.random.choice(self.oracle.kept, count)
+        self.memory.forget(indices)
+        self.oracle.forget(indices.tolist())
+
+    @rule()
+    def clear(self):
+        self.memory.clear()
+        self.oracle.clear()
+
     @rule()
     def flush(self):
         self.memory.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,10 +74,18 @@ def save_more(folder: Path) -> None:
     memory.save(folder, keep_previous=True)
 
 
-def change_rewards(folder: Path) -> None:
-    memory = ReplayMemory.load(folder)
+def change_rewards(memory: ReplayMemory) -> None:
     indices = memory.sampleable_indices()
     memory.set_rewards(indices, -1.0 - indices)
+
+
+def forget_every_seventh(memory: ReplayMemory) -> None:
+    memory.forget(memory.sampleable_indices()[::7])
+
+
+def save_changed(change: Callable[[ReplayMemory], object], folder: Path) -> None:
+    memory = ReplayMemory.load(folder)
+    change(memory)
     memory.save(folder, keep_previous=True)
 
 
@@ -106,7 +115,9 @@ SCENARIOS = {
     "a first save into an empty folder": Scenario(nothing, lambda folder: memory_of(2, 1_200).save(folder)),
     "a save over another memory": Scenario(saved_twice, lambda folder: memory_of(2, 1_200).save(folder), (3, 5)),
     "a save beside earlier generations": Scenario(saved_twice, save_more, (3, 5)),
-    "a save of changed rewards": Scenario(saved_twice, change_rewards, (3, 5)),
+    "a save of changed rewards": Scenario(saved_twice, partial(save_changed, change_rewards), (3, 5)),
+    "a save of forgotten steps": Scenario(saved_twice, partial(save_changed, forget_every_seventh), (3, 5)),
+    "a save of a cleared memory": Scenario(saved_twice, partial(save_changed, ReplayMemory.clear), (3, 5)),
     "a prune": Scenario(saved_twice, lambda folder: ReplayMemory.load(folder).prune(folder, 5), (3, 5)),
     "going back": Scenario(saved_twice, lambda folder: keep_only(folder, 3), (3, 5)),
     "going on from an older generation": Scenario(saved_twice, go_on_from_the_first, (3, 5)),

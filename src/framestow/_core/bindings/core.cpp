@@ -132,7 +132,7 @@ public:
         }
     }
 
-    std::size_t charged_bytes() const { return framestow::charged_bytes(stores_); }
+    std::size_t charged_bytes() const { return framestow::charged_bytes(stores_) + steps_.charged_bytes(); }
 
     // Evicts what a full memory lacks room for, and stores the plan: frames, stacks and steps. No signal is handled in
     // this call, so the plan is stored whole or not at all. Returns the indices of the steps, none if there are none.
@@ -196,6 +196,13 @@ public:
         std::vector<Eviction> evictions;
         steps_.evict_next(evictions);
         return evict(evictions);
+    }
+
+    // Ends every open episode, and evicts all steps and the frames that no later step needs.
+    void clear() {
+        std::vector<Eviction> evictions;
+        steps_.clear(evictions);
+        evict(evictions);
     }
 
     // What is unusual about the steps of a plan: how many are borders; how many observations are stored whole; how many
@@ -364,6 +371,7 @@ void bind_core(nb::module_& module) {
         .def("append_segment", &Core::append_segment, nb::arg("env_id"), nb::arg("segment"), nb::arg("bits"),
              nb::arg("actions"), nb::arg("rewards"), nb::arg("extras").none())
         .def("evict_next", &Core::evict_next)
+        .def("clear", &Core::clear)
         .def("restore_stack", &Core::restore_stack, nb::arg("env_id"), nb::arg("windows"))
         .def_prop_ro("charged_bytes", &Core::charged_bytes);
 }

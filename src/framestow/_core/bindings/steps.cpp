@@ -284,6 +284,17 @@ ArrayOf<bool> are_stored(const BoundSteps& self, nb::handle indices) {
                                 [&](std::int64_t index) { return self.store().stored_record(index) != nullptr; });
 }
 
+std::vector<std::uint8_t*> stored_records(const BoundSteps& self, const BorrowedColumn& indices) {
+    std::vector<std::uint8_t*> records;
+    for (std::size_t row = 0; row < indices.size(); ++row) {
+        records.push_back(self.store().stored_record(indices[row]));
+        if (records.back() == nullptr) {
+            refuse_missing(indices[row]);
+        }
+    }
+    return records;
+}
+
 // Overwrites the reward or extra fields of stored steps. Each of `fields` is an offset in a record, and the bytes that
 // go there, a row for each step. If a step is repeated, its last row stays. Nothing changes if an argument is refused.
 void overwrite(BoundSteps& self, nb::handle indices_argument, nb::handle fields_argument) {
@@ -303,13 +314,7 @@ void overwrite(BoundSteps& self, nb::handle indices_argument, nb::handle fields_
             refuse("fields", "do not fit: they must be rows of rewards or of extra fields, one for each index");
         }
     }
-    std::vector<std::uint8_t*> records;
-    for (std::size_t row = 0; row < indices.size(); ++row) {
-        records.push_back(self.store().stored_record(indices[row]));
-        if (records.back() == nullptr) {
-            refuse_missing(indices[row]);
-        }
-    }
+    const std::vector<std::uint8_t*> records = stored_records(self, indices);
     for (const Field& field : fields) {
         const auto* rows = static_cast<const std::uint8_t*>(field.rows.data());
         for (std::size_t row = 0; row < records.size(); ++row) {
@@ -633,6 +638,14 @@ void bind_steps(nb::module_& module) {
                 return self.store().lose_indices(BorrowedColumn(indices, "indices").copy());
             },
             nb::arg("indices"))
+        .def(
+            "forget",
+            [](BoundSteps& self, nb::handle indices_argument) {
+                const BorrowedColumn indices(indices_argument, "indices");
+                stored_records(self, indices);
+                return self.store().forget(indices.values(), indices.size());
+            },
+            nb::arg("indices"))
         .def("follow", &follow, nb::arg("indices"), nb::arg("length"), nb::arg("crosses") = false)
         .def("aligned_starts", &aligned_starts, nb::arg("indices"), nb::arg("stride"), nb::arg("exact") = false)
         .def("find_steps", &find_steps, nb::arg("env_ids"), nb::arg("positions"))
@@ -654,9 +667,9 @@ void bind_steps(nb::module_& module) {
         .def("restore_records", &BoundRing::restore_records, nb::arg("indices"), nb::arg("records"))
         .def("restore_span", &BoundRing::restore_span, nb::arg("oldest"), nb::arg("next_index"))
         .def(
-            "forget",
+            "lose_records",
             [](BoundRing& self, nb::handle indices) {
-                return self.ring().forget(BorrowedColumn(indices, "indices").copy());
+                return self.ring().lose_records(BorrowedColumn(indices, "indices").copy());
             },
             nb::arg("indices"));
 

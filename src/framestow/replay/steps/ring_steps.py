@@ -150,7 +150,7 @@ class RingSteps(StepRing):
                 missing.append(_indices_of(number))
                 continue
             self.restore_records(_indices_of(number), slots.view(np.uint8))
-        return self.forget(np.concatenate(missing))
+        return self.lose_records(np.concatenate(missing))
 
 
 def _numbers_within(oldest: int, next_index: int) -> range:
