@@ -130,6 +130,11 @@ class LogPlace(NamedTuple):
         """
         return self.folder / self.file_name(number, ending)
 
+    @property
+    def name_in_folder(self) -> str:
+        """The log in words, for messages."""
+        return f"the {self.name} of {self.folder}"
+
     def file_name(self, number: int, ending: str) -> str:
         """Return the name of a file of the log."""
         return f"{self.name}-{self.id}.{number:06d}.{ending}"
@@ -245,7 +250,8 @@ class BlockTable:
     50 million transitions have about 160,000 blocks of frames: 5 MB here, 50 MB as a dict.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, log: str = "a log") -> None:
+        self._log = log  # for messages
         self._sorted = _NO_ROWS  # all rows up to the last sort
         self._recent: dict[int, Row] = {}  # rows added since, by packed key
         self._has_dropped = False  # whether sorted rows were dropped (their file is _NOWHERE)
@@ -260,7 +266,7 @@ class BlockTable:
     def __getitem__(self, key: BlockKey) -> Row:
         row = self.get(key)
         if row is None:
-            raise KeyError(f"block {key.number} of track {key.track} is not in the log")
+            raise KeyError(f"block {key.number} of track {key.track} is not in {self._log}")
         return row
 
     @property

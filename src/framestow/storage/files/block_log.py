@@ -89,7 +89,7 @@ class BlockLogWriter(Closing):
         numbers = [int(match[3]) for match in matches if match.group(1, 2) == (place.name, place.id)]
         self.next_file = 1 + max(numbers, default=0)
         """Number of the next file that it creates, above that of every file in the folder; it never decreases."""
-        self.table = BlockTable()
+        self.table = BlockTable(place.name_in_folder)
         """Where each needed block is; dropped blocks are not in it."""
         self._files: dict[int, LogFile] = {}  # by number, ascending: files that the log reads or appends to
         self._tail: LogTail | None = None  # file that grows; None: the next append creates one

@@ -49,7 +49,7 @@ class BlockLogReader(Closing):
         # By number of the file: the open log, and how much of it is committed.
         self._logs: dict[int, ReadFile] = {}
         self._states: dict[int, FileState] = {}
-        self._table = BlockTable()
+        self._table = BlockTable(place.name_in_folder)
         self.unusable: list[Damage] = []
         """Files without any block that can be read: missing, no files, or of another store."""
 
