@@ -13,7 +13,7 @@ from framestow.replay.store.format import commit_path
 from framestow.replay.store.open_store import keep_only
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.recorded_play import play_on, recorded
-from oracles.store_files import unaccounted
+from oracles.store_files import generations, log_file, unaccounted
 
 BY_HAND = {"flush_every": None}
 
@@ -117,3 +117,15 @@ def test_a_missing_commit_is_answered_by_one_of_the_same_content_as_often_as_a_r
             assert number < back.flush()
 
     assert not unaccounted(tmp_path)
+
+
+def test_a_memory_that_goes_on_without_a_lost_log_keeps_the_generations_of_checkpoints(tmp_path):
+    memory, _ = recorded(700, capacity=3000, directory=tmp_path, **BY_HAND)
+    checkpoint = memory.save(tmp_path, keep_previous=True)
+    memory.close()
+    log_file(tmp_path, "frames").unlink()
+
+    with ReplayMemory.open(tmp_path, read_only=False, on_damage="skip", **BY_HAND) as back:
+        back.flush()
+
+    assert checkpoint in generations(tmp_path)

@@ -112,9 +112,10 @@ class StoreWriter(Closing):
     @property
     def pinned(self) -> set[int]:
         """Generations that later commits keep by default."""
-        if self._base is None:
+        base = self._base or self.newest  # a memory that writes everything again keeps what the folder keeps
+        if base is None:
             return set()
-        base, missing = self._base, set(self._base.kept) - self.generations.keys()
+        missing = set(base.kept) - self.generations.keys()
         # A memory that went back keeps where it began, and one that stands for a missing generation is kept as that.
         stays = base.is_pinned or base is not self._last or base.repeats in missing
         return {*base.kept, *([base.generation] if stays else [])}
