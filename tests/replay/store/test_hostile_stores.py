@@ -17,8 +17,7 @@ from framestow.replay.inspection import inspect_memory
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.store import reader
 from framestow.replay.store.format import Arrays, Commit
-from framestow.replay.store.loading_bytes import loading_bytes
-from framestow.replay.store.reader import StoredMemory
+from framestow.replay.store.reader import StoredMemory, loading_bytes
 from oracles.damaged_stores import Kind, RecordedStore
 from oracles.hostile_stores import CLAIMS, rewrite, store_black_frames, store_claim
 

@@ -1,4 +1,4 @@
-"""Read a store: open one generation, and fill a memory with its data."""
+"""Read a store: open one generation, estimate the memory that loading it takes, and fill a memory with its data."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import ClosedMemoryError, DamagedDataError, DamagedSegmentError, FramestowError, IncompatibleError
+from framestow.frames.frame_spec import FrameSpec
 from framestow.interface import Closing
 from framestow.process import free_memory
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.steps.step_store import StepKey
+from framestow.replay.step_fields import slot_record
+from framestow.replay.steps.ring_steps import SPAN
+from framestow.replay.steps.step_store import EPISODE_KEYS, StepKey
 from framestow.replay.steps.step_stores import AnySteps, make_step_store
 from framestow.replay.store.consistency import check_parts, check_steps
 from framestow.replay.store.format import (
@@ -30,7 +33,6 @@ from framestow.replay.store.format import (
     convert_settings,
     read_while_written,
 )
-from framestow.replay.store.loading_bytes import count_steps, loading_bytes
 from framestow.replay.store.snapshot import (
     NEXT_POSITIONS,
     OPEN_SEGMENTS,
@@ -49,6 +51,11 @@ from framestow.storage.frame_storage import FrameStorage
 MAX_NUMBER = 2**40  # of a segment; limit of a log
 BEFORE_ALL_POSITIONS = -(2**40)  # below every position that a store can have
 _EMPTY: npt.NDArray[np.int64] = np.empty(0, np.int64)
+# Bytes that a memory takes: the index of a track, of a segment and of a block of a log; a huge page, which an
+# uncompressed segment that is being filled takes; and the working memory of an array's packer, in frames.
+TRACK_BYTES, SEGMENT_BYTES, BLOCK_BYTES = 1024, 256, 128
+HUGE_PAGE_BYTES = 2**21
+PACKER_FRAMES = 6
 Built = TypeVar("Built")
 
 
@@ -357,3 +364,83 @@ def read_frames_per_segment(folder: Path) -> int | None:
         return newest.frames_per_segment if newest and not newest.is_empty else None
 
     return read_while_written(folder, read)
+
+
+def loading_bytes(
+    settings: MemorySettings,
+    arrays: Arrays,
+    logs: tuple[BlockLogReader, BlockLogReader],
+    max_bytes: int | None,
+    *,
+    in_files: bool,
+) -> int:
+    """Return about how many bytes a memory takes that is filled from a store: never fewer, at most twice as many.
+
+    ``arrays`` are those of the state file, ``logs`` those of frames and of steps.
+
+    The capacity does not count, since slots take memory only with their first step. With ``max_bytes``, frames beyond
+    it are evicted while the memory is filled. With ``in_files``, packed segments stay in their files.
+    """
+    specs, depths, num_envs = settings.frame.frame_specs, settings.layout.depths, settings.num_envs
+    frames = _frame_bytes(settings, arrays, logs[0], in_files=in_files)
+    if max_bytes is not None:
+        frames = min(frames, max_bytes)
+    stacks = num_envs * sum(frame.nbytes * depth for frame, depth in zip(specs, depths, strict=True))
+    num_tracks = len(settings.tracks.all)
+    num_blocks = sum(map(len, logs))
+    state = 2 * sum(array.nbytes for array in arrays.values()) - arrays[OPEN_SEGMENTS].nbytes  # read, and made of it
+    packers = PACKER_FRAMES * sum(frame.nbytes for frame in specs)
+    fixed = num_tracks * TRACK_BYTES + num_blocks * BLOCK_BYTES + state + packers
+    return frames + steps_bytes(settings, arrays) + stacks + fixed
+
+
+def steps_bytes(settings: MemorySettings, arrays: Arrays) -> int:
+    """Return the bytes of the steps that the arrays of a state file describe, without their frames."""
+    assert settings.frames_per_segment is not None
+    slot_bytes = slot_record(settings.num_envs, settings.action, settings.extras).itemsize
+    num_slots = count_steps(settings, arrays)
+    if settings.retention == "random" and "blocks.numbers" in arrays:
+        num_slots = arrays["blocks.numbers"].size * settings.frames_per_segment
+    num_starts = arrays[EPISODE_KEYS[2]].size if EPISODE_KEYS[2] in arrays else 0
+    return num_slots * slot_bytes + 16 * num_starts
+
+
+def count_steps(settings: MemorySettings, arrays: Arrays) -> int:
+    """Return how many steps of a ring the arrays claim, at most the capacity; 0 for anything but such arrays."""
+    span = arrays.get(SPAN)
+    if span is None or span.shape != (2,) or span.dtype != np.int64:
+        return 0
+    oldest, next_index = span.tolist()
+    return int(min(max(next_index - oldest, 0), settings.capacity))
+
+
+def _frame_bytes(settings: MemorySettings, arrays: Arrays, log: BlockLogReader, *, in_files: bool) -> int:
+    """Return the bytes of all frames that go into memory."""
+    length, tracks = settings.frames_per_segment, settings.tracks
+    assert length is not None
+    raw_bytes = [
+        _raw_bytes(frame) if settings.storage == "raw" or frame.is_column else 0 for frame in settings.frame.frame_specs
+    ]
+    stay_in_files = [
+        in_files and (not raw or frame.is_column)
+        for raw, frame in zip(raw_bytes, settings.frame.frame_specs, strict=True)
+    ]
+    positions, sizes = arrays[NEXT_POSITIONS].tolist(), arrays[OPEN_SIZES].tolist()
+    total = 0
+    for key in iterate_sealed_segments(arrays):
+        array = tracks.array_of(key.track)
+        total += SEGMENT_BYTES
+        if not stay_in_files[array]:
+            size = log.find(key).size if key in log else 0
+            total += max(size, raw_bytes[array] * length)
+    for track, (position, size) in enumerate(zip(positions, sizes, strict=True)):
+        array = tracks.array_of(track)
+        if size:
+            raw = min(raw_bytes[array] * length, raw_bytes[array] * (position % length) + HUGE_PAGE_BYTES)
+            total += max(size, raw if raw_bytes[array] else 0) + 2 * settings.frame.frame_specs[array].nbytes
+    return total
+
+
+def _raw_bytes(frame: FrameSpec) -> int:
+    """Return the bytes of a frame that is stored uncompressed."""
+    return frame.nbytes // frame.dtype.itemsize if frame.is_scaled else frame.nbytes

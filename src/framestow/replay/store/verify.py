@@ -37,8 +37,13 @@ from framestow.replay.store.format import (
     find_twin,
     read_while_written,
 )
-from framestow.replay.store.loading_bytes import BLOCK_BYTES, PACKER_FRAMES, steps_bytes
-from framestow.replay.store.reader import BEFORE_ALL_POSITIONS, StoredMemory
+from framestow.replay.store.reader import (
+    BEFORE_ALL_POSITIONS,
+    BLOCK_BYTES,
+    PACKER_FRAMES,
+    StoredMemory,
+    steps_bytes,
+)
 from framestow.replay.store.snapshot import NEXT_POSITIONS, OPEN_SIZES, iterate_sealed_segments, open_segments
 from framestow.storage.files.block_format import BlockKey, Damage, FileState, LogPlace, LogState
 from framestow.storage.files.block_log_reader import BlockLogReader
