@@ -37,11 +37,11 @@ from framestow.interface import lazy_names
 if TYPE_CHECKING:
     from framestow import envs
     from framestow.frames.frame_spec import FrameSpec
-    from framestow.replay.batch import Batch, SequenceBatch
     from framestow.replay.ensemble import ReplayEnsemble
-    from framestow.replay.hindsight import HindsightGoals
     from framestow.replay.memory import ReplayMemory
-    from framestow.replay.memory_report import MemoryReport
+    from framestow.replay.reading.batch import Batch, SequenceBatch
+    from framestow.replay.reading.hindsight import HindsightGoals
+    from framestow.replay.reports.memory_report import MemoryReport
     from framestow.replay.samplers.by_age import ByAge
     from framestow.replay.samplers.emphasize_recent import EmphasizeRecent
     from framestow.replay.samplers.mixture import Mixture
@@ -80,19 +80,19 @@ _PACKAGES = {
     "training": "",
 }  # with the library that the import of each needs
 _MODULES = {
-    "Batch": "replay.batch",
+    "Batch": "replay.reading.batch",
     "ByAge": "replay.samplers.by_age",
     "Draw": "replay.samplers.sampler",
     "EmphasizeRecent": "replay.samplers.emphasize_recent",
     "FrameSpec": "frames.frame_spec",
-    "HindsightGoals": "replay.hindsight",
-    "MemoryReport": "replay.memory_report",
+    "HindsightGoals": "replay.reading.hindsight",
+    "MemoryReport": "replay.reports.memory_report",
     "Mixture": "replay.samplers.mixture",
     "Prioritized": "replay.samplers.prioritized",
     "ReplayEnsemble": "replay.ensemble",
     "ReplayMemory": "replay.memory",
     "Sampler": "replay.samplers.sampler",
-    "SequenceBatch": "replay.batch",
+    "SequenceBatch": "replay.reading.batch",
     "Uniform": "replay.samplers.uniform",
 }
 __getattr__, __dir__ = lazy_names(__name__, _MODULES, packages=_PACKAGES)

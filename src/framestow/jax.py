@@ -17,10 +17,16 @@ import numpy.typing as npt
 from framestow._core import OutputPool
 from framestow.errors import InvalidSettingsError
 from framestow.interface import missing_extra, public_names
-from framestow.replay.batch import NOT_MAPPED, Batch, SequenceBatch, check_batch
-from framestow.replay.batches_ahead import BatchesAhead, DrawsAhead, Pending, draw_function, sequence_draw_function
 from framestow.replay.memory import ReplayMemory, check_batch_size
-from framestow.replay.sequences import Borders, SequenceShape
+from framestow.replay.reading.batch import NOT_MAPPED, Batch, SequenceBatch, check_batch
+from framestow.replay.reading.batches_ahead import (
+    BatchesAhead,
+    DrawsAhead,
+    Pending,
+    draw_function,
+    sequence_draw_function,
+)
+from framestow.replay.reading.sequences import Borders, SequenceShape
 
 try:
     import jax  # an absolute import: JAX, not this module

@@ -6,7 +6,7 @@ import numpy as np
 
 from framestow.agents.dqn import DQN
 from framestow.agents.settings import AgentSettings
-from framestow.replay.batch import Batch
+from framestow.replay.reading.batch import Batch
 from framestow.training.settings import Settings
 
 TINY = (2, 12, 12)

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from agents.agents_and_batches import ATARI, build_agent, random_batch
 from framestow.agents.dqn import DQN
-from framestow.replay.batch import Batch
+from framestow.replay.reading.batch import Batch
 from framestow.training.recipes import RECIPES
 from framestow.training.settings import Settings
 

@@ -31,10 +31,10 @@ INTEGRATIONS = [
 ]
 NAMED_BY_THEIR_MODULE = {  # what a public call returns or takes, and the modules that docs/training.md imports
     "framestow.errors",
-    "framestow.replay.episodes.StoredEpisode",
-    "framestow.replay.observation_report.ObservationReport",
+    "framestow.replay.reading.episodes.StoredEpisode",
+    "framestow.replay.reports.observation_report.ObservationReport",
     "framestow.replay.samplers.sampler.Sampleable",
-    "framestow.replay.sampling.StepSequences",
+    "framestow.replay.reading.sampling.StepSequences",
     *(
         f"framestow.training.scores.{name}"
         for name in ("bootstrap_interval", "human_normalized", "interquartile_mean", "published_scores")

@@ -11,7 +11,7 @@ import pytest
 from framestow import ReplayMemory, envs
 from framestow.cli.training_session import expect_memory, measure_play
 from framestow.errors import InvalidSettingsError
-from framestow.replay.memory_report import MemoryReport
+from framestow.replay.reports.memory_report import MemoryReport
 from framestow.training.settings import Settings
 
 HUNDRED_BYTES_EACH = MemoryReport(10, 10, {"frames": 880, "steps": 120, "open segments": 10**6}, 7056, 56_448)

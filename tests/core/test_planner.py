@@ -9,8 +9,8 @@ from framestow._core import BORDER, WriterPlanner, join_frames
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import observation_spec
 from framestow.frames.stacking import STACK_PADDINGS
-from framestow.replay.action_spec import ActionSpec
-from framestow.replay.observation_layout import ObservationLayout, Stacks
+from framestow.replay.settings.action_spec import ActionSpec
+from framestow.replay.settings.observation_layout import ObservationLayout, Stacks
 from framestow.replay.steps.step_store import StepSettings
 
 CONTINUES, SHIFTED = 1, 2

@@ -26,7 +26,7 @@ from framestow import Prioritized
 from framestow.distributed.shard import Shard, ShardSettings, chunk_log_path
 from framestow.distributed.writer import ShardWriter, WriterSettings
 from framestow.errors import ActorLostError, DamagedDataError, InvalidStepError
-from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.settings.memory_settings import MemorySettings
 from oracles.hostile_folders import KINDS, Outside, bounded
 
 LENGTH = 8  # frames of a segment

@@ -11,7 +11,7 @@ from distributed.env_steps import STACK, memory
 from framestow import FrameSpec
 from framestow.distributed.group import Given, compute_weights, make_handles, merge, split_handles
 from framestow.distributed.shard import Answer, Rows
-from framestow.replay.sequences import SequenceShape
+from framestow.replay.reading.sequences import SequenceShape
 
 
 def answer(masses: list[float]) -> Answer:

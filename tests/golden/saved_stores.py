@@ -21,9 +21,9 @@ import numpy as np
 
 from frames.test_codec import colours_of_every_operation, frames_of_every_operation
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.prioritized import Prioritized
+from framestow.replay.settings.action_spec import ActionSpec
 from framestow.replay.store.format import VERSION
 from oracles.evicting_memory import EvictingListMemory, ObservedMemory
 from oracles.list_memory import ListMemory

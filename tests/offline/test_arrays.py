@@ -18,7 +18,7 @@ from framestow import ReplayMemory
 from framestow.errors import DamagedDataError, FramestowError, InvalidSettingsError, InvalidStepError
 from framestow.frames.observation_spec import map_arrays
 from framestow.offline import ArrayData, export_arrays, from_stable_baselines3
-from framestow.replay.observation_layout import ObservationLayout
+from framestow.replay.settings.observation_layout import ObservationLayout
 from framestow.storage.files.writer_lock import LOCK
 from oracles.any_play import DISCOUNT, EXTRAS, NUM_ACTIONS, SPACES, AnyPlay, assert_same, row_of
 from oracles.ctrl_c import ctrl_c_at_line

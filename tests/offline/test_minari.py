@@ -19,7 +19,7 @@ from framestow.errors import DamagedDataError, InvalidSettingsError, InvalidStep
 from framestow.frames.frame_spec import FrameSpec
 from framestow.offline.minari import MinariData, MinariDescription, export_minari
 from framestow.offline.transfer import Transferred
-from framestow.replay.observation_layout import ObservationLayout
+from framestow.replay.settings.observation_layout import ObservationLayout
 from oracles.any_play import DISCOUNT, EXTRAS, AnyPlay, assert_same, row_of
 from oracles.bordered_steps import bordered_memory
 from oracles.episode_lists import RecordedPlay

@@ -10,7 +10,7 @@ from gymnasium.spaces import Box, Dict
 from framestow import ReplayMemory
 from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import map_arrays
-from framestow.replay.observation_layout import ObservationLayout
+from framestow.replay.settings.observation_layout import ObservationLayout
 
 SIDE = 32  # pixels, the least of a picture
 NUM_ACTIONS, DISCOUNT = 4, 0.5

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reading.batch import Batch
 from oracles.list_memory import ListMemory
 
 

@@ -51,7 +51,7 @@ def ctrl_c_at_line(number: int, packages: tuple[str, ...] = ("framestow",)):
 
 @cache
 def _files_of(package: str) -> str:
-    """Return how the paths of a package's files begin, for ``"framestow"`` or ``"framestow/replay/sampling"``.
+    """Return how the paths of a package's files begin, for ``"framestow"`` or ``"framestow/replay/reading"``.
 
     The name alone would not do: a clone is called framestow too, with these tests and ``.venv`` in it.
     """

@@ -7,8 +7,8 @@ from functools import lru_cache
 import numpy as np
 
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reading.batch import Batch
 from oracles.list_memory import ListMemory
 
 SHAPE = (6, 5)

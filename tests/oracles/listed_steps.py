@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED
-from framestow.replay.action_spec import ActionSpec
+from framestow.replay.settings.action_spec import ActionSpec
 
 ACTION = ActionSpec.from_space(200)
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import ObservationSpec, observation_spec
-from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reading.batch import Batch
 
 
 class Number:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framestow.envs import find_preset
-from framestow.replay.batch import Batch
+from framestow.replay.reading.batch import Batch
 from framestow.training.run import Run
 from framestow.training.settings import Settings
 

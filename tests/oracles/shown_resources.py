@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reading.batch import Batch
 from framestow.viewer.memory_view import MemoryView
 
 ZEROS, LOST, FIRST_EXTRA = -(2**30), -(2**30) - 1, 2**30

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reading.batch import Batch
 from framestow.replay.store.writer import StoreWriter
 from oracles.shadowed_memory import ShadowedMemory
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from framestow import FrameSpec, ReplayMemory
 from framestow.errors import NothingToSampleError
-from framestow.replay.hindsight import HindsightGoals
-from framestow.replay.observation_layout import ObservationLayout
+from framestow.replay.reading.hindsight import HindsightGoals
+from framestow.replay.settings.observation_layout import ObservationLayout
 from oracles.any_play import (
     DISCOUNT,
     EXTRAS,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from framestow import ByAge, EmphasizeRecent, FrameSpec, Mixture, Prioritized, ReplayMemory, Uniform
 from framestow.errors import NothingToSampleError
-from framestow.replay.observation_layout import ObservationLayout
+from framestow.replay.settings.observation_layout import ObservationLayout
 from oracles.any_play import DISCOUNT, EXTRAS, NUM_ACTIONS, SMALL, AnyPlay, readable_steps
 from replay.eviction.test_random_retention import fewest
 

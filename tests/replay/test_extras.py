@@ -10,7 +10,7 @@ import pytest
 from framestow.errors import DamagedDataError, InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.step_fields import ExtrasSpec
+from framestow.replay.settings.step_fields import ExtrasSpec
 
 FRAME = FrameSpec((2, 3))
 FRAMES = np.zeros((2, 2, 3), np.uint8)

@@ -9,8 +9,8 @@ import pytest
 
 from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.hindsight import HindsightGoals
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reading.hindsight import HindsightGoals
 from oracles.chi_square import chi_square, chi_square_bound
 from oracles.damage import flip_bit
 from oracles.goal_play import GOAL, NO_GOAL, SPACE, GoalPlay, started_at

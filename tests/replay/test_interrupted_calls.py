@@ -10,7 +10,7 @@ import pytest
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.observation_layout import ObservationLayout
+from framestow.replay.settings.observation_layout import ObservationLayout
 from oracles.any_play import DISCOUNT, EXTRAS, SMALL, AnyPlay
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.crash_run import CrashRun

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay import episodes as episode_spans
-from framestow.replay.episodes import EpisodeSpans
-from framestow.replay.inspection import Ages, Spread, inspect_labels
+from framestow.replay.reading import episodes as episode_spans
+from framestow.replay.reading.episodes import EpisodeSpans
+from framestow.replay.reports.inspection import Ages, Spread, inspect_labels
 from oracles.numbered_steps import SHAPE, numbered_frame, numbered_memory, play_episode
 from oracles.shadowed_memory import ShadowedMemory
 

@@ -7,7 +7,7 @@ import pytest
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.memory_report import MemoryReport
+from framestow.replay.reports.memory_report import MemoryReport
 from oracles.heap_layouts import HEAP_LAYOUTS
 from oracles.numbered_steps import numbered_memory, play_episode
 from oracles.own_pages import figures_of

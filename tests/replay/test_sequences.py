@@ -9,7 +9,7 @@ import pytest
 
 from framestow import ReplayMemory
 from framestow.errors import InvalidSettingsError, NothingToSampleError
-from framestow.replay.observation_layout import ObservationLayout
+from framestow.replay.settings.observation_layout import ObservationLayout
 from oracles.any_play import DISCOUNT, EXTRAS, NUM_ACTIONS, SMALL, AnyPlay, readable_steps
 from oracles.bordered_steps import append_with_borders
 from oracles.chi_square import chi_square, chi_square_bound

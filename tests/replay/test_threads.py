@@ -11,7 +11,7 @@ import pytest
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.observation_layout import ObservationLayout
+from framestow.replay.settings.observation_layout import ObservationLayout
 from oracles.any_play import DISCOUNT, EXTRAS, SMALL, AnyPlay, assert_same, row_of
 from oracles.comparison import assert_batch_is_what_the_oracle_holds
 from oracles.list_memory import ListMemory

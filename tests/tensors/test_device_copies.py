@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reading.batch import Batch
 from framestow.torch.batch_loader import CopiesAhead, CudaUploads, SentBatch
 from framestow.torch.tensor_batch import TensorBatch, to_tensors
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from framestow._core import OutputPool
-from framestow.replay.batch import Batch
+from framestow.replay.reading.batch import Batch
 
 jax = pytest.importorskip("jax", reason="make jax runs this in an environment of its own")
 from framestow.jax import (  # noqa: E402 -- it needs JAX

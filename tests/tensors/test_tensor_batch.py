@@ -8,7 +8,7 @@ import torch
 
 from framestow._core import OutputPool
 from framestow.errors import InvalidSettingsError
-from framestow.replay.batch import Batch
+from framestow.replay.reading.batch import Batch
 from framestow.torch.tensor_batch import TensorBatch, to_tensors
 
 CPU = torch.device("cpu")

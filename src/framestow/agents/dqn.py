@@ -24,7 +24,7 @@ from framestow.agents.networks import QNetwork, build_network, scale_pixels
 from framestow.agents.returns import NextStep, greedy_policy, midpoints, returns_of
 from framestow.agents.settings import AgentSettings, EpsilonGreedy
 from framestow.errors import IncompatibleError
-from framestow.replay.batch import Batch
+from framestow.replay.reading.batch import Batch
 from framestow.torch.tensor_batch import TensorBatch, pixels_to_device, to_tensors
 
 # Vieillard et al. 2020: temperature, share of the log-policy in the reward, and its lower limit.

@@ -13,7 +13,7 @@ from rich.console import Console
 from framestow.cli.arguments import check_output
 from framestow.cli.printing import ProgressDisplay, print_line
 from framestow.errors import InvalidSettingsError
-from framestow.replay.byte_amounts import GIB
+from framestow.replay.eviction.byte_amounts import GIB
 
 if TYPE_CHECKING:
     from framestow.benchmarking.measurement import BenchFigures, BenchSettings

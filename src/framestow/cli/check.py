@@ -58,14 +58,14 @@ class Verify:
 
 def show_work_space(console: Console, num_bytes: int) -> None:
     """Print how much memory verifying takes, before it starts."""
-    from framestow.replay.byte_amounts import format_bytes  # noqa: PLC0415
+    from framestow.replay.eviction.byte_amounts import format_bytes  # noqa: PLC0415
 
     print_line(console, f"takes up to {format_bytes(num_bytes)} of memory")
 
 
 def show_verification(verification: Verification, console: Console, *, advises_repair: bool = True) -> None:
     """Print how much was read, each damage with the transitions it costs, and the result."""
-    from framestow.replay.byte_amounts import format_bytes  # noqa: PLC0415
+    from framestow.replay.eviction.byte_amounts import format_bytes  # noqa: PLC0415
 
     say = partial(print_line, console)
 

@@ -20,7 +20,7 @@ from framestow.cli.printing import ProgressDisplay, print_line
 from framestow.errors import InvalidSettingsError
 from framestow.frames.stacking import StackPadding
 from framestow.interface import plural
-from framestow.replay.byte_amounts import format_bytes
+from framestow.replay.eviction.byte_amounts import format_bytes
 
 if TYPE_CHECKING:
     from framestow.offline.transfer import Progress, Transferred

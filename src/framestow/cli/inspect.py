@@ -15,9 +15,9 @@ from framestow.cli.printing import ProgressDisplay, print_json, print_line
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import ObservationSpec
 from framestow.interface import plural
-from framestow.replay.action_spec import ActionSpec
-from framestow.replay.byte_amounts import format_bytes
-from framestow.replay.inspection import Inspection, LabelInspection
+from framestow.replay.eviction.byte_amounts import format_bytes
+from framestow.replay.reports.inspection import Inspection, LabelInspection
+from framestow.replay.settings.action_spec import ActionSpec
 
 NOTHING = "-"  # shown where a label has no value
 WAITING = "  others wait for their return"  # row of a label whose steps wait for their n-step return
@@ -203,7 +203,7 @@ class Inspect:
         """Read the memory, print its contents and return the exit code."""
         # Imported here: --help must not wait for them.
         from framestow.cli.saved_memory import find_memories  # noqa: PLC0415
-        from framestow.replay.inspection import inspect_memory  # noqa: PLC0415
+        from framestow.replay.reports.inspection import inspect_memory  # noqa: PLC0415
 
         found = find_memories(self.folder)
         with ProgressDisplay(console, "reading the memory", is_shown=not self.json):

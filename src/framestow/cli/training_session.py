@@ -23,9 +23,9 @@ from framestow.envs.atari.presets import find_preset
 from framestow.errors import FramestowError, InvalidSettingsError
 from framestow.interface import plural
 from framestow.process import available_bytes, available_disk_bytes, num_cores, resident_bytes
-from framestow.replay.byte_amounts import MIB, format_bytes, parse_bytes
+from framestow.replay.eviction.byte_amounts import MIB, format_bytes, parse_bytes
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.memory_report import MemoryReport
+from framestow.replay.reports.memory_report import MemoryReport
 from framestow.training import loop
 from framestow.training.listeners import (
     Checkpointing,

@@ -15,7 +15,7 @@ from framestow.cli.printing import ProgressDisplay, print_line, print_warning
 from framestow.cli.saved_memory import AGENT, RUN_SETTINGS, SavedMemory, find_memory
 from framestow.errors import FramestowError, InvalidSettingsError
 from framestow.interface import plural
-from framestow.replay.byte_amounts import format_bytes, parse_bytes
+from framestow.replay.eviction.byte_amounts import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from framestow.replay.memory import ReplayMemory

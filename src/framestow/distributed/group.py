@@ -32,11 +32,11 @@ from framestow.distributed.ray import START_S, Calls
 from framestow.distributed.shard import EPOCH_BITS, NO_LIMIT, Answer, Limit, Rows, Updates
 from framestow.errors import ActorLostError, InvalidSettingsError, NothingToSampleError, StepTimeoutError
 from framestow.frames.observation_spec import map_arrays
-from framestow.replay.batch import MEMBER_SHIFT, Batch, SequenceBatch
-from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.reading.batch import MEMBER_SHIFT, Batch, SequenceBatch
+from framestow.replay.reading.sampling import observation_parts
+from framestow.replay.reading.sequences import SequenceShape, sequence_part
 from framestow.replay.samplers.prioritized import Prioritized
-from framestow.replay.sampling import observation_parts
-from framestow.replay.sequences import SequenceShape, sequence_part
+from framestow.replay.settings.memory_settings import MemorySettings
 
 REFRESH_S = 0.25  # age of an answer at which a shard is asked again
 MAX_DRAWS = 64  # that were neither unpacked nor stopped

@@ -30,18 +30,18 @@ from framestow.distributed.writer import Priorities, ShardWriter, StepCalls, Wri
 from framestow.errors import ActorLostError, DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.frames.stacking import StackPadding
 from framestow.interface import CHANGES, Closing, LacksCalls, one_line, plural
-from framestow.replay.batch import Batch, SequenceBatch
-from framestow.replay.byte_amounts import parse_bytes
-from framestow.replay.eviction import Retention
+from framestow.replay.eviction.byte_amounts import parse_bytes
+from framestow.replay.eviction.retention import Retention
 from framestow.replay.forked_draws import ForkedGenerator
 from framestow.replay.memory import check_batch_size
-from framestow.replay.memory_report import MemoryReport, sum_of_reports
-from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.observation_layout import AxisChoice
+from framestow.replay.reading.batch import Batch, SequenceBatch
+from framestow.replay.reading.sequences import Borders, SequenceShape
+from framestow.replay.reports.memory_report import MemoryReport, sum_of_reports
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.sampler import Sampler, check_priorities
-from framestow.replay.sequences import Borders, SequenceShape
-from framestow.replay.step_fields import ExtrasSpec
+from framestow.replay.settings.memory_settings import MemorySettings
+from framestow.replay.settings.observation_layout import AxisChoice
+from framestow.replay.settings.step_fields import ExtrasSpec
 from framestow.replay.store.format import COUNTS, check_fields
 from framestow.replay.store.open_store import keep_only as keep_only_in_store
 from framestow.replay.store.open_store import start_over as start_over_in_store

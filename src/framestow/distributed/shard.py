@@ -23,16 +23,16 @@ from framestow.distributed.ray import ActorPlacement, Calls, LocalCalls, RayCall
 from framestow.errors import DamagedDataError, InvalidSettingsError, NothingToSampleError
 from framestow.frames.observation_spec import Frames
 from framestow.interface import Closing
-from framestow.replay.batch import Batch
 from framestow.replay.inner_memory import InnerMemory
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.memory_report import MemoryReport
-from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.reading.batch import Batch
+from framestow.replay.reading.sampling import PendingFrames
+from framestow.replay.reading.sequences import SequenceShape
+from framestow.replay.reports.memory_report import MemoryReport
 from framestow.replay.samplers.prioritized import SETTINGS, Prioritized
 from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.samplers.uniform import Uniform
-from framestow.replay.sampling import PendingFrames
-from framestow.replay.sequences import SequenceShape
+from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.step_checks import SegmentSteps
 from framestow.storage.files.file_system import DISK, AppendFile, remove_unfinished, write_atomically
 from framestow.storage.frame_storage import FrameStorage

@@ -19,7 +19,7 @@ from framestow.errors import ActorLostError, InvalidStepError
 from framestow.frames.observation_spec import Frames
 from framestow.interface import HidesNames, one_line, plural
 from framestow.replay.added_steps import check_add
-from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.step_checks import SegmentSteps, check_append, check_begin
 from framestow.replay.steps.step_stores import step_settings
 from framestow.storage.frame_storage import FrameStorage

@@ -34,7 +34,7 @@ from framestow.integrations.drop_in.paired_steps import steps_following
 from framestow.integrations.drop_in.row_buffer import RowBuffer
 from framestow.integrations.tested_versions import warn_of_untested_version
 from framestow.interface import public_names
-from framestow.replay.batch import Batch
+from framestow.replay.reading.batch import Batch
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.storage.frame_storage import Storage
 from framestow.torch.tensor_batch import parse_device

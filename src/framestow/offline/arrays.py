@@ -43,9 +43,9 @@ from framestow.offline.transfer import (
     no_progress,
     note_bad,
 )
-from framestow.replay.action_spec import ActionSpec
-from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reading.episodes import StoredEpisode
+from framestow.replay.settings.action_spec import ActionSpec
 from framestow.replay.step_checks import check_rewards
 
 Layout: TypeAlias = Literal["d4rl", "d3rlpy", "npz"]

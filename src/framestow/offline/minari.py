@@ -35,10 +35,10 @@ from framestow.offline.transfer import (
     no_progress,
     note_bad,
 )
-from framestow.replay.action_spec import ActionSpec
-from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.observation_layout import Stacks
+from framestow.replay.reading.episodes import StoredEpisode
+from framestow.replay.settings.action_spec import ActionSpec
+from framestow.replay.settings.observation_layout import Stacks
 from framestow.replay.step_checks import check_rewards
 
 StackedOn: TypeAlias = Literal["no", "first_axis", "last_axis"]

@@ -16,8 +16,8 @@ from framestow.checks import check_callable, folder_path
 from framestow.errors import FramestowError, InvalidSettingsError
 from framestow.frames.observation_spec import equal_rows
 from framestow.interface import printable
-from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reading.episodes import StoredEpisode
 from framestow.storage.files.file_system import DISK
 from framestow.storage.files.writer_lock import LOCK, WriterLock
 

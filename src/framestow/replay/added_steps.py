@@ -14,8 +14,8 @@ import numpy.typing as npt
 from framestow._core import Planner
 from framestow.checks import as_array, as_flags
 from framestow.errors import InvalidStepError
-from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.observation_layout import ONE_ENVIRONMENT_S, ObservationLayout
+from framestow.replay.settings.memory_settings import MemorySettings
+from framestow.replay.settings.observation_layout import ONE_ENVIRONMENT_S, ObservationLayout
 from framestow.replay.step_checks import Step, check_env_ids, check_values
 
 

@@ -16,12 +16,12 @@ from framestow.checks import one_of, real_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError, NothingToSampleError
 from framestow.frames.observation_spec import map_arrays
 from framestow.interface import CHANGES, LacksCalls, one_line, plural
-from framestow.replay.batch import MEMBER_SHIFT, Batch, SequenceBatch
 from framestow.replay.memory import check_batch_size
-from framestow.replay.memory_report import MemoryReport, sum_of_reports
-from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.reading.batch import MEMBER_SHIFT, Batch, SequenceBatch
+from framestow.replay.reading.sequences import Borders, SequenceShape
+from framestow.replay.reports.memory_report import MemoryReport, sum_of_reports
 from framestow.replay.samplers.sampler import check_priorities
-from framestow.replay.sequences import Borders, SequenceShape
+from framestow.replay.settings.memory_settings import MemorySettings
 
 MOST_MEMBERS = 2 ** (63 - MEMBER_SHIFT)
 TOLERANCE = 1e-6  # of the sum of shares

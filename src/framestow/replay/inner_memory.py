@@ -15,15 +15,15 @@ import numpy.typing as npt
 from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import ObservationSpec, space_of
 from framestow.interface import HidesNames
-from framestow.replay.action_spec import ActionSpec
 from framestow.replay.added_steps import check_add
-from framestow.replay.eviction import Retention
+from framestow.replay.eviction.retention import Retention
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.observation_report import ObservationWatch
-from framestow.replay.sampling import BatchBuilder
-from framestow.replay.sequences import SequenceBuilder
+from framestow.replay.reading.sampling import BatchBuilder
+from framestow.replay.reading.sequences import SequenceBuilder
+from framestow.replay.reports.observation_report import ObservationWatch
+from framestow.replay.settings.action_spec import ActionSpec
+from framestow.replay.settings.step_fields import offset_of, slot_record
 from framestow.replay.step_checks import SegmentSteps, check_append, check_begin
-from framestow.replay.step_fields import offset_of, slot_record
 from framestow.replay.steps.step_store import Indices
 from framestow.replay.steps.step_stores import note_changes
 from framestow.replay.store.open_store import OpenStore

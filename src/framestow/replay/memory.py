@@ -23,26 +23,26 @@ from framestow.checks import (
 from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.stacking import StackPadding
 from framestow.interface import Closing, one_line, plural
-from framestow.replay.batch import Batch, SequenceBatch
-from framestow.replay.byte_amounts import format_bytes
-from framestow.replay.episodes import StoredEpisode, iterate_episodes
-from framestow.replay.eviction import OnDamage, Retention
+from framestow.replay.eviction.byte_amounts import format_bytes
+from framestow.replay.eviction.retention import OnDamage, Retention
 from framestow.replay.inner_memory import InnerMemory, MemoryProperties
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.memory_report import MemoryReport
-from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.observation_layout import AxisChoice
-from framestow.replay.samplers.sampler import Sampler, check_priorities
-from framestow.replay.sampling import (
+from framestow.replay.reading.batch import Batch, SequenceBatch
+from framestow.replay.reading.episodes import StoredEpisode, iterate_episodes
+from framestow.replay.reading.sampling import (
     PendingBatch,
     StepSequences,
     StoredBatches,
     look_up,
     step_sequences,
 )
-from framestow.replay.sequences import Borders, PendingSequences, SequenceShape
+from framestow.replay.reading.sequences import Borders, PendingSequences, SequenceShape
+from framestow.replay.reports.memory_report import MemoryReport
+from framestow.replay.samplers.sampler import Sampler, check_priorities
+from framestow.replay.settings.memory_settings import MemorySettings
+from framestow.replay.settings.observation_layout import AxisChoice
+from framestow.replay.settings.step_fields import ExtrasSpec
 from framestow.replay.step_checks import check_rewards
-from framestow.replay.step_fields import ExtrasSpec
 from framestow.replay.store.open_store import OpenStore, check_flush_every
 from framestow.replay.store.reader import StoredMemory, read_frames_per_segment
 from framestow.storage.frame_storage import Storage

@@ -17,14 +17,14 @@ import numpy.typing as npt
 from framestow._core import BORDER, Core
 from framestow.errors import DamagedSegmentError, InvalidSettingsError
 from framestow.frames.observation_spec import Frames
-from framestow.replay.budget import Budget
-from framestow.replay.byte_amounts import KIB, format_bytes
-from framestow.replay.eviction import DamagedSegments, OnDamage
+from framestow.replay.eviction.budget import Budget
+from framestow.replay.eviction.byte_amounts import KIB, format_bytes
+from framestow.replay.eviction.retention import DamagedSegments, OnDamage
 from framestow.replay.forked_draws import ForkedGenerator
-from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.notified_sampler import NotifiedSampler
 from framestow.replay.samplers.sampler import Indices, Sampler, check_is_sampler
-from framestow.replay.step_fields import slot_record
+from framestow.replay.settings.memory_settings import MemorySettings
+from framestow.replay.settings.step_fields import slot_record
 from framestow.replay.steps.block_steps import BlockSteps
 from framestow.replay.steps.step_stores import AnySteps, make_step_store
 from framestow.storage.frame_storage import FrameStorage

@@ -35,7 +35,7 @@ from framestow.errors import InvalidStepError
 from framestow.frames.frame_spec import ArraySpec
 from framestow.frames.observation_spec import FRAMES, Frames, ObservationSpec, as_native
 from framestow.interface import clause
-from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.settings.memory_settings import MemorySettings
 
 CheckedEnvIds = npt.NDArray[np.int32]
 LARGEST_REWARD = np.finfo(np.float32).max

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from framestow.checks import truth_value, whole_number
-from framestow.replay.batch import Batch, check_batch
-from framestow.replay.batches_ahead import (
+from framestow.replay.memory import ReplayMemory, check_batch_size
+from framestow.replay.reading.batch import Batch, check_batch
+from framestow.replay.reading.batches_ahead import (
     AHEAD_RULE,
     BatchesAhead,
     DrawsAhead,
@@ -24,8 +25,7 @@ from framestow.replay.batches_ahead import (
     draw_function,
     sequence_draw_function,
 )
-from framestow.replay.memory import ReplayMemory, check_batch_size
-from framestow.replay.sequences import Borders, SequenceShape
+from framestow.replay.reading.sequences import Borders, SequenceShape
 from framestow.torch.tensor_batch import (
     AnyBatch,
     AnyTensors,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from framestow.errors import InvalidSettingsError
-from framestow.replay.batch import Batch, SequenceBatch, check_batch
+from framestow.replay.reading.batch import Batch, SequenceBatch, check_batch
 
 _ALIGNMENT = 64  # bytes, enough for every dtype and every load of a device
 

@@ -14,9 +14,9 @@ from torch.utils.data import IterableDataset, get_worker_info
 from framestow.checks import check_seed, folder_path, truth_value, whole_number
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.interface import one_line
-from framestow.replay.batch import Batch
-from framestow.replay.inspection import inspect_memory
 from framestow.replay.memory import ReplayMemory, check_batch_size
+from framestow.replay.reading.batch import Batch
+from framestow.replay.reports.inspection import inspect_memory
 from framestow.replay.samplers.uniform import Uniform
 from framestow.torch.tensor_batch import convert_batch, transfer_buffer_of
 

@@ -32,7 +32,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from framestow.errors import CheckpointError, DamagedDataError, MissingExtraError
 from framestow.process import processor_seconds, resident_bytes
-from framestow.replay.byte_amounts import format_bytes
+from framestow.replay.eviction.byte_amounts import format_bytes
 from framestow.storage.files.file_system import DISK, write_atomically
 from framestow.training.training_run import (
     NUM_RECENT,

@@ -22,11 +22,11 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import observation_spec
 from framestow.interface import Closing, plural
 from framestow.process import keep_freed_bytes, num_cores
-from framestow.replay.action_spec import ActionSpec
-from framestow.replay.batch import Batch
-from framestow.replay.byte_amounts import parse_bytes
+from framestow.replay.eviction.byte_amounts import parse_bytes
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.reading.batch import Batch
+from framestow.replay.settings.action_spec import ActionSpec
+from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.torch.batch_loader import BatchLoader
 from framestow.training.checkpoint import (
     STATE,

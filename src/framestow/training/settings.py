@@ -15,13 +15,13 @@ from framestow.agents.settings import AgentSettings, Distribution, LinearSchedul
 from framestow.envs.atari.presets import PresetName
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.process import num_cores
-from framestow.replay.byte_amounts import parse_bytes
-from framestow.replay.eviction import Retention, check_retention
-from framestow.replay.memory_settings import MAX_N_STEP
-from framestow.replay.observation_layout import MAX_STACK
+from framestow.replay.eviction.byte_amounts import parse_bytes
+from framestow.replay.eviction.retention import Retention, check_retention
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.samplers.uniform import Uniform
+from framestow.replay.settings.memory_settings import MAX_N_STEP
+from framestow.replay.settings.observation_layout import MAX_STACK
 from framestow.storage.files.file_system import DISK
 from framestow.storage.frame_storage import Storage
 from framestow.training.recipes import DEFAULT_RECIPE, RECIPES, RecipeName, find_recipe

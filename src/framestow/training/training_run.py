@@ -17,9 +17,9 @@ from gymnasium.vector import VectorEnv
 
 from framestow.agents.dqn import DQN
 from framestow.envs import FinishedGame
-from framestow.replay.batch import Batch
-from framestow.replay.batches_ahead import DrawsAhead
-from framestow.replay.memory_report import MemoryReport
+from framestow.replay.reading.batch import Batch
+from framestow.replay.reading.batches_ahead import DrawsAhead
+from framestow.replay.reports.memory_report import MemoryReport
 from framestow.training.settings import Settings
 
 NUM_RECENT = 20  # games in the mean score

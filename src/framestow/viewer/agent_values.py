@@ -11,8 +11,8 @@ from framestow.agents.dqn import DQN
 from framestow.envs.atari.games import list_games
 from framestow.envs.atari.presets import find_preset
 from framestow.errors import IncompatibleError
-from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reading.batch import Batch
 from framestow.training.checkpoint import read_agent_steps, restore_agent
 from framestow.training.playing import action_names
 from framestow.training.run_folder import RunFolder

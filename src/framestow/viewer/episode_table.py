@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.replay.episodes import EpisodeSpans, StoredEpisode, read_episode
 from framestow.replay.memory_parts import MemoryParts
+from framestow.replay.reading.episodes import EpisodeSpans, StoredEpisode, read_episode
 
 SPARK_BINS = 24  # of a sparkline
 ENDINGS = (
@@ -81,7 +81,7 @@ class EpisodeTable:
 
     @property
     def spans(self) -> npt.NDArray[Any]:
-        """Array of ``framestow.replay.episodes.EPISODE_SPAN``, a row for each episode."""
+        """Array of ``framestow.replay.reading.episodes.EPISODE_SPAN``, a row for each episode."""
         return self.episodes.spans
 
     def read(self, parts: MemoryParts, number: int) -> StoredEpisode:

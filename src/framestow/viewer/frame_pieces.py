@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from framestow._core import Windows
 from framestow.errors import DamagedSegmentError
-from framestow.replay.batch import Batch
-from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reading.batch import Batch
+from framestow.replay.reading.episodes import StoredEpisode
 from framestow.viewer.columns import pack_columns
 
 PIECE_BYTES, MOST_FRAMES = 2 * 2**20, 2**12  # of a piece, uncompressed

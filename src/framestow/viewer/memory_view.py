@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from framestow.errors import IncompatibleError
 from framestow.frames.frame_spec import ArraySpec
-from framestow.replay.inspection import find_files
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reports.inspection import find_files
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.store.format import read_while_written
 from framestow.viewer.columns import pack_columns
@@ -38,7 +38,7 @@ ROWS_A_SPARK_BLOCK = 16  # episodes whose sparklines are one resource
 MEMORY_OF_A_RUN = "memory"  # name of its folder
 MOST_MESSAGES = 20  # about damage
 MOST_DIGITS = 18  # of a number in a name
-DAMAGE_LOGGER = "framestow.replay.eviction"
+DAMAGE_LOGGER = "framestow.replay.eviction.retention"
 
 
 class MemoryView:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError
 from framestow.interface import plural, printable
-from framestow.replay.byte_amounts import format_bytes
+from framestow.replay.eviction.byte_amounts import format_bytes
 from framestow.storage.files.file_system import write_atomically
 from framestow.training.report.charts import read_style
 from framestow.viewer.memory_view import ROWS_A_SPARK_BLOCK, MemoryView

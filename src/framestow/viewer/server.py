@@ -16,7 +16,7 @@ from typing import Any
 
 from framestow.errors import FramestowError
 from framestow.interface import Closing
-from framestow.replay.inspection import find_files
+from framestow.replay.reports.inspection import find_files
 from framestow.viewer.memory_view import FindAgent, MemoryView
 from framestow.viewer.page import page_html
 

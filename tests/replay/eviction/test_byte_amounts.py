@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from framestow.errors import InvalidSettingsError
-from framestow.replay.byte_amounts import format_bytes, parse_bytes
+from framestow.replay.eviction.byte_amounts import format_bytes, parse_bytes
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ import pytest
 
 from framestow.errors import DamagedSegmentError, ForkedLoaderError, InvalidSettingsError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.batch import Batch
-from framestow.replay.batches_ahead import BatchesAhead
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.sampling import PendingBatch
+from framestow.replay.reading.batch import Batch
+from framestow.replay.reading.batches_ahead import BatchesAhead
+from framestow.replay.reading.sampling import PendingBatch
 from oracles.ctrl_c import ctrl_c_at_line
 from oracles.damage import damage_a_segment
 from oracles.patience import PATIENCE_S
@@ -31,6 +31,7 @@ from oracles.recorded_play import recorded
 BATCH_SIZE = 16
 STORAGES = pytest.mark.parametrize("storage", ["packed", "raw"])
 FIELDS = ("observation", "action", "reward", "discount", "next_observation", "index", "weight")
+READING = ("framestow/replay/reading/batches_ahead", "framestow/replay/reading/sampling")
 
 
 def loader_of(memory: ReplayMemory, ahead: int = 2, threads: int = 1, batch_size: int = BATCH_SIZE) -> BatchesAhead:
@@ -261,7 +262,7 @@ def test_ctrl_c_at_any_line_loses_no_reading_and_the_loader_continues(tmp_path):
         with loader_of(memory, ahead=1, batch_size=200) as loader:
             is_interrupted, interrupts = False, []
             try:
-                with ctrl_c_at_line(number, ("framestow/replay/batches_ahead", "framestow/replay/sampling")):
+                with ctrl_c_at_line(number, READING):
                     next(loader)
             except KeyboardInterrupt as interrupt:
                 is_interrupted = True
@@ -338,8 +339,8 @@ LEFT_OPEN = """
 import signal, sys
 import numpy as np
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.batches_ahead import BatchesAhead
-from framestow.replay.sampling import PendingBatch
+from framestow.replay.reading.batches_ahead import BatchesAhead
+from framestow.replay.reading.sampling import PendingBatch
 from framestow.replay.memory import ReplayMemory
 
 memory = ReplayMemory(100, FrameSpec((84, 84)), 4, stack=4)

@@ -17,8 +17,8 @@ from framestow.distributed import ShardedReplay, start_local_shards
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.integrations.classic import MemoryEfficientAtariBuffer, ReplayBuffer
-from framestow.replay.hindsight import HindsightGoals
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reading.hindsight import HindsightGoals
 from framestow.replay.samplers.by_age import ByAge
 from framestow.replay.samplers.emphasize_recent import EmphasizeRecent
 from framestow.replay.samplers.mixture import Mixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from framestow.replay.eviction import RandomRetention, segment_frames
+from framestow.replay.eviction.retention import RandomRetention, segment_frames
 from framestow.replay.steps.block_steps import BlockSteps
 from framestow.replay.steps.step_store import StepSettings, restore_env_arrays
 from oracles.chi_square import chi_square, chi_square_bound

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED
 from framestow.errors import DamagedDataError
-from framestow.replay.eviction import RandomRetention
+from framestow.replay.eviction.retention import RandomRetention
 from framestow.replay.steps.block_steps import BlockSteps
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import EPISODE_KEYS, StepSettings

@@ -8,9 +8,9 @@ import pytest
 from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED, TRUNCATED, Core
 from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.action_spec import ActionSpec
-from framestow.replay.eviction import RandomRetention
-from framestow.replay.observation_layout import ObservationLayout
+from framestow.replay.eviction.retention import RandomRetention
+from framestow.replay.settings.action_spec import ActionSpec
+from framestow.replay.settings.observation_layout import ObservationLayout
 from framestow.replay.steps.block_steps import BlockSteps
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import StepSettings

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from framestow.errors import DamagedDataError
-from framestow.replay.action_spec import ActionSpec
+from framestow.replay.settings.action_spec import ActionSpec
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import StepSettings, env_arrays, restore_env_arrays
 from oracles.listed_steps import append

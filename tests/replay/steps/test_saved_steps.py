@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from framestow.errors import DamagedDataError
-from framestow.replay.eviction import RandomRetention
+from framestow.replay.eviction.retention import RandomRetention
 from framestow.replay.steps.block_steps import BlockSteps
 from framestow.replay.steps.ring_steps import STEPS_PER_BLOCK, RingSteps
 from framestow.replay.steps.step_store import StepSettings

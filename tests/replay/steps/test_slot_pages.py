@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from framestow.replay.action_spec import ActionSpec
+from framestow.replay.settings.action_spec import ActionSpec
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import StepSettings
 
@@ -41,7 +41,7 @@ def test_releasing_pages_never_changes_stored_steps(num_slots):
 THREE_TIMES_AROUND = """
 import numpy as np
 from framestow.process import resident_bytes
-from framestow.replay.action_spec import ActionSpec
+from framestow.replay.settings.action_spec import ActionSpec
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import StepSettings
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from framestow import FrameSpec, ReplayMemory
 from framestow.errors import DamagedDataError
-from framestow.replay.observation_layout import ObservationLayout
+from framestow.replay.settings.observation_layout import ObservationLayout
 from framestow.replay.store.repair import repair_store
 from framestow.replay.store.verify import verify_store
 from oracles.any_play import DISCOUNT, EXTRAS, NUM_ACTIONS, SMALL, AnyPlay, assert_same, row_of

@@ -17,8 +17,8 @@ import pytest
 from framestow._core import checksum
 from framestow.errors import IncompatibleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.inspection import inspect_memory
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reports.inspection import inspect_memory
 from framestow.replay.store.format import VERSION
 from framestow.replay.store.repair import repair_store
 from framestow.replay.store.verify import verify_store

@@ -13,8 +13,8 @@ import pytest
 
 from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.inspection import inspect_memory
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reports.inspection import inspect_memory
 from framestow.replay.store.repair import repair_store
 from framestow.replay.store.verify import verify_store
 from framestow.storage.files.writer_lock import LOCK

@@ -13,8 +13,8 @@ import pytest
 
 from framestow.errors import FramestowError, IncompatibleError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.inspection import inspect_memory
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reports.inspection import inspect_memory
 from framestow.replay.store import reader
 from framestow.replay.store.format import Arrays, Commit
 from framestow.replay.store.reader import StoredMemory, loading_bytes
@@ -32,7 +32,7 @@ import json, logging, resource, sys, warnings
 from pathlib import Path
 from framestow import ReplayMemory
 from framestow.errors import FramestowError
-from framestow.replay.inspection import inspect_memory
+from framestow.replay.reports.inspection import inspect_memory
 from framestow.replay.store.repair import repair_store
 from framestow.replay.store.verify import verify_store
 warnings.simplefilter("ignore"), logging.disable()

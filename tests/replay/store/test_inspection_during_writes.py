@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.inspection import find_files, inspect_memory
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reports.inspection import find_files, inspect_memory
 from framestow.storage.files.file_system import FileSystem
 from oracles.store_files import commit_files
 from oracles.stored_play import NUM_ENVS, play

@@ -7,8 +7,8 @@ import warnings
 
 import pytest
 
-from framestow.replay.inspection import find_files
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reports.inspection import find_files
 from framestow.replay.store.format import commit_path
 from framestow.replay.store.open_store import keep_only
 from oracles.comparison import assert_memory_is_what_the_oracle_holds

@@ -6,8 +6,8 @@ import numpy as np
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import observation_spec
-from framestow.replay.action_spec import ActionSpec
-from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.settings.action_spec import ActionSpec
+from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import StepSettings
 from framestow.replay.store.consistency import find_step_problems

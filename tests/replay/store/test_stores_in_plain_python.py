@@ -7,9 +7,9 @@ import pytest
 from gymnasium.spaces import Box
 
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.observation_layout import ObservationLayout
+from framestow.replay.settings.action_spec import ActionSpec
+from framestow.replay.settings.observation_layout import ObservationLayout
 from oracles.any_play import DISCOUNT, EXTRAS, NUM_ACTIONS, AnyPlay, assert_same
 from oracles.bordered_steps import append_with_borders
 from oracles.plain_reading import arrays_of, assert_a_plain_reader_finds_the_transitions_of

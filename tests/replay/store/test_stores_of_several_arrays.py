@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from framestow.errors import DamagedDataError, DamagedSegmentError
-from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reading.batch import Batch
 from framestow.replay.store.repair import repair_store
 from framestow.replay.store.verify import verify_store
 from framestow.storage.files.block_format import ENTRY, FILE_HEADER_BYTES

@@ -18,11 +18,11 @@ from framestow.integrations.classic.one_step import check_action, check_flag, ch
 from framestow.integrations.drop_in.paired_steps import num_steps_taken
 from framestow.integrations.drop_in.pickled_memory import PickledMemory
 from framestow.interface import one_line
-from framestow.replay.action_spec import ActionSpec
 from framestow.replay.forked_draws import ForkedRandom
 from framestow.replay.memory import ReplayMemory, check_batch_size, describe_memory
-from framestow.replay.memory_settings import check_unpacking
-from framestow.replay.observation_layout import MAX_STACK
+from framestow.replay.settings.action_spec import ActionSpec
+from framestow.replay.settings.memory_settings import check_unpacking
+from framestow.replay.settings.observation_layout import MAX_STACK
 from framestow.storage.frame_storage import Storage
 
 

@@ -20,11 +20,11 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.integrations.classic.one_step import check_flag, check_reward
 from framestow.integrations.drop_in.paired_steps import PairedSteps
 from framestow.interface import one_line
-from framestow.replay.action_spec import ActionSpec
 from framestow.replay.forked_draws import ForkedGenerator
 from framestow.replay.memory import ReplayMemory, describe_memory
-from framestow.replay.memory_settings import check_unpacking
-from framestow.replay.observation_layout import MAX_STACK
+from framestow.replay.settings.action_spec import ActionSpec
+from framestow.replay.settings.memory_settings import check_unpacking
+from framestow.replay.settings.observation_layout import MAX_STACK
 from framestow.replay.step_checks import check_frames
 from framestow.storage.frame_storage import Storage
 

@@ -19,10 +19,10 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.integrations.drop_in.paired_steps import PairedSteps, check_frame_stack, steps_following
 from framestow.integrations.drop_in.row_buffer import as_rows_of
 from framestow.interface import one_line, plural
-from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory, check_batch_size, describe_memory
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.sampler import check_priorities
+from framestow.replay.settings.action_spec import ActionSpec
 from framestow.storage.frame_storage import Storage
 from framestow.torch.tensor_batch import usable_device
 

@@ -14,9 +14,9 @@ from framestow.checks import whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import equal_rows, map_arrays, observation_spec
 from framestow.integrations.drop_in.pickled_memory import PickledMemory, make_memory
-from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.observation_layout import MAX_STACK, Stacks, stacks_on
+from framestow.replay.reading.batch import Batch
+from framestow.replay.settings.observation_layout import MAX_STACK, Stacks, stacks_on
 
 
 def num_steps_taken(memory: ReplayMemory) -> int:

@@ -22,8 +22,8 @@ from framestow.integrations.drop_in.packed_array import PackedArray
 from framestow.integrations.drop_in.paired_steps import PairedSteps, check_frame_stack
 from framestow.integrations.drop_in.pickled_memory import discard
 from framestow.interface import clause, one_line, plural
-from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory, check_batch_size, describe_memory
+from framestow.replay.settings.action_spec import ActionSpec
 
 Array = npt.NDArray[Any]
 

@@ -27,7 +27,7 @@ from framestow.integrations.drop_in.paired_steps import check_frame_stack
 from framestow.integrations.tianshou.observation_store import ObservationStep, ObservationStore
 from framestow.interface import one_line
 from framestow.replay.memory import ReplayMemory, describe_memory
-from framestow.replay.observation_layout import MAX_STACK
+from framestow.replay.settings.observation_layout import MAX_STACK
 from framestow.storage.frame_storage import Storage
 
 OBSERVATIONS = ("obs", "obs_next")

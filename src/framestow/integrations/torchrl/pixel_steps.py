@@ -20,7 +20,7 @@ from framestow.integrations.drop_in.pickled_memory import PickledMemory, discard
 from framestow.integrations.torchrl.packed_pixels import PackedPixels
 from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelKeys, Pixels, StepBatch, name_of
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.observation_layout import Stacks, stacks_on
+from framestow.replay.settings.observation_layout import Stacks, stacks_on
 
 SPARE_STEPS = 256  # of the memory, for steps that no cell has after an interrupt
 MIN_ENVS = 16  # of the memory, however few environments the first batch has

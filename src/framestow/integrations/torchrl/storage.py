@@ -33,9 +33,9 @@ from framestow.integrations.drop_in.pickled_memory import MemoryInFolder, memory
 from framestow.integrations.torchrl.pixel_steps import MIN_ENVS, PixelSteps, stacks_along
 from framestow.integrations.torchrl.steps import NONE, Key, PixelKeys, name_of
 from framestow.interface import one_line, shapes
-from framestow.replay.byte_amounts import format_bytes
+from framestow.replay.eviction.byte_amounts import format_bytes
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.memory_settings import check_unpacking
+from framestow.replay.settings.memory_settings import check_unpacking
 from framestow.replay.store.open_store import check_flush_every
 from framestow.storage.frame_storage import Storage
 from framestow.torch.tensor_batch import parse_device

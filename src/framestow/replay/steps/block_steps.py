@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from framestow._core import TAKEN, StepBlocks
 from framestow.errors import DamagedDataError
-from framestow.replay.eviction import RandomRetention
+from framestow.replay.eviction.retention import RandomRetention
 from framestow.replay.steps.step_store import (
     Arrays,
     Indices,

@@ -8,7 +8,7 @@ import numpy as np
 
 from framestow._core import StepRing
 from framestow.errors import DamagedDataError, InvalidSettingsError
-from framestow.replay.byte_amounts import format_bytes
+from framestow.replay.eviction.byte_amounts import format_bytes
 from framestow.replay.steps.step_store import (
     Arrays,
     Indices,

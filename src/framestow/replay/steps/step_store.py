@@ -18,8 +18,8 @@ import numpy.typing as npt
 from framestow._core import BEGINS_EPISODE, StepStore
 from framestow.errors import DamagedDataError
 from framestow.interface import plural
-from framestow.replay.action_spec import ActionSpec
-from framestow.replay.step_fields import NO_EXTRAS, ExtrasSpec, slot_record
+from framestow.replay.settings.action_spec import ActionSpec
+from framestow.replay.settings.step_fields import NO_EXTRAS, ExtrasSpec, slot_record
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from framestow.replay.eviction import RandomRetention
-from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.eviction.retention import RandomRetention
+from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.steps.block_steps import BlockSteps
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import Indices, StepSettings

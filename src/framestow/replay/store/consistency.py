@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED, TRUNCATED, StepStore, Windows
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import POSITION_RANGE, steps_in_pieces
 from framestow.replay.steps.step_stores import AnySteps

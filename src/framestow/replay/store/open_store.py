@@ -17,9 +17,9 @@ from typing import Any
 
 from framestow.checks import real_number
 from framestow.errors import ClosedMemoryError, IncompatibleError
-from framestow.replay.byte_amounts import MIB
+from framestow.replay.eviction.byte_amounts import MIB
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.store.format import Commit
 from framestow.replay.store.reader import StoredMemory
 from framestow.replay.store.writer import StoreWriter

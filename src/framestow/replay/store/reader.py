@@ -15,10 +15,10 @@ from framestow.errors import ClosedMemoryError, DamagedDataError, DamagedSegment
 from framestow.frames.frame_spec import FrameSpec
 from framestow.interface import Closing
 from framestow.process import free_memory
-from framestow.replay.byte_amounts import format_bytes, parse_bytes
+from framestow.replay.eviction.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.step_fields import slot_record
+from framestow.replay.settings.memory_settings import MemorySettings
+from framestow.replay.settings.step_fields import slot_record
 from framestow.replay.steps.ring_steps import SPAN
 from framestow.replay.steps.step_store import EPISODE_KEYS, StepKey
 from framestow.replay.steps.step_stores import AnySteps, make_step_store

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from framestow.errors import DamagedDataError
-from framestow.replay.byte_amounts import format_bytes
+from framestow.replay.eviction.byte_amounts import format_bytes
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.samplers.notified_sampler import SAMPLERS
 from framestow.replay.samplers.uniform import Uniform

@@ -19,10 +19,10 @@ import numpy.typing as npt
 from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.interface import Closing
 from framestow.process import free_memory
-from framestow.replay.byte_amounts import format_bytes
-from framestow.replay.episodes import EpisodeSpans
-from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.step_fields import ALL_FLAGS, slot_record
+from framestow.replay.eviction.byte_amounts import format_bytes
+from framestow.replay.reading.episodes import EpisodeSpans
+from framestow.replay.settings.memory_settings import MemorySettings
+from framestow.replay.settings.step_fields import ALL_FLAGS, slot_record
 from framestow.replay.steps.step_store import StepKey
 from framestow.replay.store.consistency import find_step_problems
 from framestow.replay.store.format import (

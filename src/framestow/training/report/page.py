@@ -27,9 +27,9 @@ from framestow.envs import find_preset, make_atari
 from framestow.envs.atari.games import list_games
 from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.interface import plural
-from framestow.replay.byte_amounts import format_bytes
-from framestow.replay.inspection import Inspection, Spread, inspect_memory
+from framestow.replay.eviction.byte_amounts import format_bytes
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reports.inspection import Inspection, Spread, inspect_memory
 from framestow.replay.samplers.uniform import Uniform
 from framestow.storage.files.file_system import DISK, check_can_write, write_atomically
 from framestow.training.checkpoint import newest_checkpoint, read_agent_steps

@@ -18,9 +18,9 @@ from framestow._core import BORDER, StepFields, Windows
 from framestow.checks import one_of, whole_number
 from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import map_arrays
-from framestow.replay.batch import SequenceBatch
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.sampling import BatchBuilder, PendingFrames, look_up, read_pending
+from framestow.replay.reading.batch import SequenceBatch
+from framestow.replay.reading.sampling import BatchBuilder, PendingFrames, look_up, read_pending
 
 Borders = Literal["mask", "inside", "cross"]
 LONGEST = 65_536  # steps

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from framestow.checks import check_callable, whole_number
 from framestow.errors import DamagedSegmentError, ForkedLoaderError, InvalidSettingsError
 from framestow.interface import Closing, one_line, plural
-from framestow.replay.batch import SequenceBatch
 from framestow.replay.memory import check_batch_size
-from framestow.replay.sequences import SequenceShape
+from framestow.replay.reading.batch import SequenceBatch
+from framestow.replay.reading.sequences import SequenceShape
 
 if TYPE_CHECKING:
     from typing import Self

@@ -21,11 +21,11 @@ from framestow.checks import whole_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError, NothingToSampleError
 from framestow.frames.observation_spec import Frames
 from framestow.interface import HidesNames, one_line
-from framestow.replay.batch import Batch, describe_batch
-from framestow.replay.budget import OUTPUT_ARRAYS
+from framestow.replay.eviction.budget import OUTPUT_ARRAYS
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.observation_layout import Stacks
+from framestow.replay.reading.batch import Batch, describe_batch
 from framestow.replay.samplers.sampler import Draw
+from framestow.replay.settings.observation_layout import Stacks
 from framestow.storage.frame_storage import FrameSnapshot
 
 MAX_BUFFERS = 8  # of a pool, for each array of an observation

@@ -14,9 +14,9 @@ from framestow.errors import DamagedSegmentError, InvalidSettingsError
 from framestow.frames.frame_spec import ArraySpec
 from framestow.frames.observation_spec import ObservationSpec
 from framestow.interface import one_line
-from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.sampling import PendingBatch
+from framestow.replay.reading.batch import Batch
+from framestow.replay.reading.sampling import PendingBatch
 
 GoalStrategy = Literal["future", "final", "episode"]
 GoalFunction = Callable[[npt.NDArray[Any], npt.NDArray[Any], Mapping[str, npt.NDArray[Any]]], npt.ArrayLike]

@@ -9,7 +9,7 @@ from framestow._core import Core
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import ObservationSpec
 from framestow.interface import plural
-from framestow.replay.byte_amounts import KIB, format_bytes
+from framestow.replay.eviction.byte_amounts import KIB, format_bytes
 
 FEWEST_FRAMES = 20  # per segment; shorter segments hardly compress
 OUTPUT_ARRAYS = 3  # batches whose arrays are reused: one is learnt from, one waits, one is being sampled

@@ -17,7 +17,7 @@ from framestow._core import BEGINS_EPISODE, BORDER, StepStore
 from framestow.errors import NothingToSampleError
 from framestow.interface import one_line, plural
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.steps.step_store import Indices, steps_in_pieces
 from framestow.storage.frame_storage import FrameStorage
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from framestow.errors import ObservationWarning
 from framestow.interface import plural
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.sampling import BatchBuilder
+from framestow.replay.reading.sampling import BatchBuilder
 
 AXIS_NAMES = {0: "first", -1: "last"}
 
@@ -38,7 +38,7 @@ class ObservationReport:
 
     The last three count what was added since the memory was built or loaded.
 
-    >>> from framestow.replay.observation_report import ObservationReport
+    >>> from framestow.replay.reports.observation_report import ObservationReport
     >>> print(ObservationReport({"": (4, 0)}, observations=1000, whole=20))
     stacks of 4 on the first axis; 2.0 % of the observations stored whole
     """

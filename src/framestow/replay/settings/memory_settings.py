@@ -16,10 +16,9 @@ from framestow.errors import InvalidSettingsError, ObservationWarning
 from framestow.frames.observation_spec import ObservationSpec, space_of, spec_from_state
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 from framestow.interface import plural
-from framestow.replay.action_spec import ActionSpec
-from framestow.replay.budget import SegmentNeeds
-from framestow.replay.byte_amounts import format_bytes, parse_bytes
-from framestow.replay.eviction import (
+from framestow.replay.eviction.budget import SegmentNeeds
+from framestow.replay.eviction.byte_amounts import format_bytes, parse_bytes
+from framestow.replay.eviction.retention import (
     MIN_SEALED_SEGMENTS,
     Retention,
     check_retention,
@@ -27,8 +26,15 @@ from framestow.replay.eviction import (
     min_segment_frames,
     segment_frames,
 )
-from framestow.replay.observation_layout import MAX_STACK, ONE_ENVIRONMENT_S, AxisChoice, ObservationLayout, Stacks
-from framestow.replay.step_fields import NO_EXTRAS, ExtrasSpec
+from framestow.replay.settings.action_spec import ActionSpec
+from framestow.replay.settings.observation_layout import (
+    MAX_STACK,
+    ONE_ENVIRONMENT_S,
+    AxisChoice,
+    ObservationLayout,
+    Stacks,
+)
+from framestow.replay.settings.step_fields import NO_EXTRAS, ExtrasSpec
 from framestow.storage.frame_storage import STORAGES, Storage, check_frames_per_segment, usual_frames_per_segment
 from framestow.storage.tracks import Tracks
 

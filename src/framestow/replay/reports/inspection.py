@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from framestow._core import StepStore
 from framestow.errors import DamagedDataError
-from framestow.replay.episodes import EpisodeSpans
-from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.reading.episodes import EpisodeSpans
+from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.store.format import (
     COMMIT,
     COMMIT_FILE,

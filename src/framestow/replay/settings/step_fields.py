@@ -18,8 +18,8 @@ from framestow._core import BEGINS_EPISODE, BORDER, TAKEN, TERMINATED, TRUNCATED
 from framestow.checks import as_array, check_indices, check_rows, is_number, numpy_dtype
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.interface import clause
-from framestow.replay.action_spec import ActionSpec
-from framestow.replay.batch import Batch, SequenceBatch
+from framestow.replay.reading.batch import Batch, SequenceBatch
+from framestow.replay.settings.action_spec import ActionSpec
 
 MAX_EXTRAS_BYTES = 64 * 1024  # of all extras of one step; larger data belongs in the observation, which is compressed
 # Names of fields of a batch, which no extra field may have.

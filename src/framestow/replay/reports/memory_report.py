@@ -9,8 +9,8 @@ from html import escape
 from typing import Any
 
 from framestow.interface import one_line
-from framestow.replay.byte_amounts import format_bytes
-from framestow.replay.observation_report import ObservationReport
+from framestow.replay.eviction.byte_amounts import format_bytes
+from framestow.replay.reports.observation_report import ObservationReport
 
 SEALED_PARTS = ("frames", "other floats")  # whose size per frame predicts that of later frames
 PARTS_THAT_GROW = (*SEALED_PARTS, "index", "steps", "priorities")  # with every transition; the others are work space

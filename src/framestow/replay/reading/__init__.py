@@ -1,0 +1,1 @@
+"""Batches, sequences and episodes out of a memory."""

@@ -1,0 +1,1 @@
+"""What a memory contains, in figures."""
