@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import subprocess
+import sys
 import tempfile
 import tracemalloc
 import zipfile
@@ -14,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framestow import ReplayMemory
+from framestow import FrameSpec, ReplayMemory
 from framestow.errors import DamagedDataError, FramestowError, InvalidSettingsError, InvalidStepError
 from framestow.frames.observation_spec import map_arrays
 from framestow.offline import ArrayData, export_arrays, from_stable_baselines3
@@ -381,6 +384,48 @@ def test_an_import_takes_some_mib_however_large_the_file(tmp_path: Path):
 
     assert data.array_bytes > 70e6
     assert peak < 40e6
+
+
+FILLS_THE_DISK = """
+import sys
+from pathlib import Path
+from framestow import ReplayMemory
+from framestow.offline import export_arrays
+from training.full_disk import no_file_larger_than
+
+memory, folder = ReplayMemory.load(sys.argv[1]), Path(sys.argv[2])
+for name, layout in (("made.hdf5", "d4rl"), ("made.h5", "d3rlpy"), ("made.npz", "npz")):
+    for num_bytes in (0, 1_000, 10_000, 40_000, 90_000):
+        try:
+            with no_file_larger_than(num_bytes):
+                export_arrays(memory, folder / name, layout)
+        except OSError as error:
+            assert str(folder / name) in str(error), error
+        else:
+            raise AssertionError(f"{name} has {(folder / name).stat().st_size} bytes")
+    export_arrays(memory, folder / name, layout)
+"""
+
+
+def test_a_full_disk_ends_an_export_with_an_error_that_names_the_file(tmp_path: Path):
+    memory = ReplayMemory(60, FrameSpec((84, 84)), NUM_ACTIONS, stack=1)
+    noise = np.random.default_rng(0).integers(0, 256, (61, 1, 84, 84), np.uint8)
+    memory.begin(noise[0])
+    for frame in noise[1:]:
+        memory.append([0], [0.0], [False], [False], frame)
+    memory.save(tmp_path / "memory")
+    out = tmp_path / "out"
+
+    ended = subprocess.run(
+        [sys.executable, "-c", FILLS_THE_DISK, tmp_path / "memory", out],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stderr[-2000:]) == (0, "")
+    assert {*FILES.values()} == {path.name for path in out.iterdir()}
 
 
 @pytest.mark.parametrize("layout", FILES)

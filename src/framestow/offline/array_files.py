@@ -7,6 +7,7 @@ gzip, lzf and shuffle (others are plug-ins). In a ``.npz`` file, nothing is unpi
 
 from __future__ import annotations
 
+import io
 import math
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
@@ -200,25 +201,60 @@ Write: TypeAlias = Callable[[str, tuple[int, ...], Any, Iterable[Array]], None]
 """Writes an array: its name, shape and dtype, and its rows in pieces."""
 
 
+class _Hdf5Bytes(io.FileIO):
+    """The bytes of a new HDF5 file, which keep the first error of the disk.
+
+    HDF5 ends the process if a write fails while it closes a file, so it is told that each succeeded.
+    """
+
+    error: OSError | None = None
+
+    def write(self, content: Any) -> int:
+        rest = memoryview(content).cast("B")
+        try:
+            while rest:
+                rest = rest[super().write(rest) :]
+        except OSError as error:
+            self.error = self.error or error
+        return len(content)
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.error = self.error or error
+            return size or 0
+
+    def check(self) -> None:
+        """Raise the first error."""
+        if self.error is not None:
+            raise self.error
+
+
 @contextmanager
 def new_hdf5(path: Path) -> Iterator[Write]:
     """Create an HDF5 file; raise ``MissingExtraError`` if h5py is not installed."""
     h5py = load_h5py()
-    with h5py.File(path, "x") as file:
+    with _Hdf5Bytes(path, "x+") as content:
+        try:
+            with h5py.File(content, "w") as file:
 
-        def write(name: str, shape: tuple[int, ...], dtype: Any, pieces: Iterable[Array]) -> None:
-            if dtype is None or not shape:
-                file.create_dataset(name, data=next(iter(pieces)), dtype=dtype or h5py.string_dtype())
-                return
-            row_bytes = math.prod(shape[1:]) * np.dtype(dtype).itemsize
-            chunks = (min(shape[0], max(1, 2**20 // row_bytes)), *shape[1:])
-            dataset = file.create_dataset(name, shape, dtype, chunks=chunks, compression="gzip", compression_opts=1)
-            at = 0
-            for piece in pieces:
-                dataset[at : at + len(piece)] = piece
-                at += len(piece)
+                def write(name: str, shape: tuple[int, ...], dtype: Any, pieces: Iterable[Array]) -> None:
+                    if dtype is None or not shape:
+                        file.create_dataset(name, data=next(iter(pieces)), dtype=dtype or h5py.string_dtype())
+                        return
+                    rows = min(shape[0], max(1, 2**20 // (math.prod(shape[1:]) * np.dtype(dtype).itemsize)))
+                    packed = {"chunks": (rows, *shape[1:]), "compression": "gzip", "compression_opts": 1}
+                    dataset = file.create_dataset(name, shape, dtype, **packed)
+                    at = 0
+                    for piece in pieces:
+                        dataset[at : at + len(piece)] = piece
+                        content.check()
+                        at += len(piece)
 
-        yield write
+                yield write
+        finally:
+            content.check()
 
 
 @contextmanager

@@ -127,10 +127,12 @@ def fill_path(path: str | Path) -> Iterator[Path]:
                 DISK.sync_folder(final.parent)
             finally:
                 shutil.rmtree(work, ignore_errors=True)  # on Windows the locked file stays until the next call
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):  # keep a folder that another process filled meanwhile
             for folder in made_above:
                 folder.rmdir()
+        if isinstance(error, OSError) and error.errno and error.filename is None:  # a full disk
+            raise OSError(error.errno, error.strerror, str(final)) from error
         raise
 
 
