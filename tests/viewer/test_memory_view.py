@@ -69,6 +69,19 @@ def test_an_episode_of_several_pieces_is_shown_whole(padding, tmp_path, monkeypa
     assert_shows(view, memory)
 
 
+def test_its_size_is_that_of_what_is_stored_not_of_the_arrays_that_the_page_reads(tmp_path):
+    memory = ReplayMemory(1000, FrameSpec((84, 84)), 4, stack=4)
+    memory.begin(np.zeros((1, 84, 84), np.uint8))
+    for step in range(700):
+        memory.append([0], [0.0], [False], [False], np.full((1, 84, 84), step % 256, np.uint8))
+    view = viewed(memory, tmp_path / "shown")
+
+    read(view, "distribution")
+
+    size_on_disk = sum(file.stat().st_size for file in (tmp_path / "shown").iterdir())
+    assert read(view, "memory").values["bytes"] < 2 * size_on_disk
+
+
 def test_the_table_has_the_length_return_and_age_of_every_episode_and_says_how_it_ended(tmp_path):
     memory = numbered_memory(100, num_envs=2, label=["Qbert", "Pong"])
     play_episode(memory, 0, 4, env_id=0, terminated=True)

@@ -161,7 +161,7 @@ class MemoryView:
             "name": self.name,
             "transitions": len(memory),
             "capacity": memory.capacity,
-            "bytes": report.nbytes + report.disk_bytes,
+            "bytes": report.all_bytes - report.work_space_bytes,  # which this view takes
             "num_envs": settings.num_envs,
             "labels": sorted(set(settings.labels)),
             "stack": settings.stack,
