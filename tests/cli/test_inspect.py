@@ -57,6 +57,26 @@ def test_inspect_prints_each_game_and_writes_nothing(saved, capsys):
     assert [saved] == list(Path().absolute().iterdir())
 
 
+def test_observations_that_were_given_whole_have_no_padding(tmp_path, capsys):
+    memory = ReplayMemory(10, FrameSpec((4, 84, 84)), 4)
+    memory.add(np.zeros((4, 84, 84), np.uint8), 0, 0.0, np.zeros((4, 84, 84), np.uint8), False, False)
+    memory.save(tmp_path / "saved")
+
+    assert 0 == main(["inspect", str(tmp_path / "saved")])
+
+    assert "· stack 4 ·" in capsys.readouterr().out
+
+
+def test_a_memory_that_is_not_smaller_than_its_arrays_has_no_ratio(tmp_path, capsys):
+    memory = ReplayMemory(10, FrameSpec((3,), "float32"), 4)
+    memory.add(np.zeros(3, np.float32), 0, 0.0, np.ones(3, np.float32), False, False)
+    memory.save(tmp_path / "saved")
+
+    assert 0 == main(["inspect", str(tmp_path / "saved")])
+
+    assert "times smaller" not in capsys.readouterr().out
+
+
 def test_a_memory_with_n_step_returns_and_a_user_defined_sampler_is_inspected(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     memory = numbered_memory(1000, n_step=3, sampler=Newest())

@@ -17,6 +17,7 @@ from framestow.frames.observation_spec import ObservationSpec
 from framestow.interface import plural
 from framestow.replay.eviction.byte_amounts import format_bytes
 from framestow.replay.reports.inspection import Inspection, LabelInspection
+from framestow.replay.reports.memory_report import describe_ratios
 from framestow.replay.settings.action_spec import ActionSpec
 
 NOTHING = "-"  # shown where a label has no value
@@ -50,7 +51,7 @@ def show_inspection(inspection: Inspection, console: Console) -> None:
     for table in _labels_table(inspection.labels), _bytes_table(inspection):
         console.print()
         console.print(table)
-    for line in _ratios(inspection):
+    for line in describe_ratios(inspection.times_smaller_than_frames, inspection.times_smaller_than_stacked_pairs):
         print_line(console, line)
     if inspection.left_over:
         size = format_bytes(sum(inspection.left_over.values()))
@@ -86,13 +87,9 @@ def _header_lines(inspection: Inspection) -> Iterator[str]:
     )
     if kept:
         yield f"other generations in this folder: {', '.join(map(str, kept))}"
-    yield " · ".join(
-        (
-            _describe_frames(settings.frame),
-            f"stack {settings.stack}, padded with {settings.stack_padding.replace('_', ' ')}",
-            _describe_actions(settings.action),
-        )
-    )
+    is_padded = settings.layout.takes_frames and settings.stack > 1  # others come back as they were given
+    padding = f", padded with {settings.stack_padding.replace('_', ' ')}" if is_padded else ""
+    yield f"{_describe_frames(settings.frame)} · stack {settings.stack}{padding} · {_describe_actions(settings.action)}"
     yield (
         f"capacity {settings.capacity:,} · num_envs {settings.num_envs} · storage {settings.storage} · "
         f"discount {settings.discount:g}" + (f" · n_step {settings.n_step}" if settings.n_step > 1 else "")
@@ -146,14 +143,6 @@ def _bytes_table(inspection: Inspection) -> Table:
     total = inspection.nbytes
     table.add_row("total", format_bytes(total), f"{total / transitions:,.1f} B", style="bold")
     return table
-
-
-def _ratios(inspection: Inspection) -> Iterator[str]:
-    if inspection.transitions:
-        yield (
-            f"{inspection.times_smaller_than_frames:,.1f} times smaller than raw frames, "
-            f"{inspection.times_smaller_than_stacked_pairs:,.1f} times smaller than stacked pairs"
-        )
 
 
 def _table(first: str, *others: str) -> Table:

@@ -17,6 +17,13 @@ PARTS_THAT_GROW = (*SEALED_PARTS, "index", "steps", "priorities")  # with every 
 LEAST_RATIO = 2  # that is printed
 
 
+def describe_ratios(to_frames: float, to_pairs: float) -> list[str]:
+    """Return a line of how many times smaller a memory is than uncompressed arrays, or none below ``LEAST_RATIO``."""
+    ratios = {"frames": to_frames, "stacked pairs": to_pairs}
+    shown = [f"{ratio:,.0f} times smaller than {what}" for what, ratio in ratios.items() if ratio >= LEAST_RATIO]
+    return [", ".join(shown)] if shown else []
+
+
 @dataclass(frozen=True)
 class MemoryReport:
     """Number of stored transitions and frames, and the bytes that they take; prints as a table.
@@ -163,11 +170,7 @@ class MemoryReport:
         lines = [f"{self.transitions:,} of {self.capacity:,} transitions in {growing}"]
         if self._has_typical_size:
             lines[0] += f", {self.bytes_per_transition:,.1f} bytes each"
-            ratios = {"frames": self.times_smaller_than_frames, "stacked pairs": self.times_smaller_than_stacked_pairs}
-            shown = [
-                f"{ratio:,.0f} times smaller than {what}" for what, ratio in ratios.items() if ratio >= LEAST_RATIO
-            ]
-            lines += [", ".join(shown)] if shown else []
+            lines += describe_ratios(self.times_smaller_than_frames, self.times_smaller_than_stacked_pairs)
         lines += [f"{count:,} frames {how}" for how, count in self.frames.items()]
         return lines + (self.observations.lines() if self.observations else [])
 
