@@ -168,6 +168,23 @@ def test_a_pickle_that_the_folder_has_left_behind_is_refused_with_both_generatio
     assert len(old) == len(ReplayMemory.open(tmp_path))
 
 
+def test_a_moved_folder_is_found_by_a_buffer_that_was_built_with_it(kind, tmp_path: Path):
+    buffer = kind.filled(directory=tmp_path / "replay")
+    pickled = pickle.dumps(buffer)
+    buffer.memory.close()
+    (tmp_path / "replay").rename(tmp_path / "moved")
+
+    refusal = "replay has no memory: .* build a buffer with the directory where it is now"
+    with pytest.raises(FileNotFoundError, match=refusal):
+        pickle.loads(pickled)
+    (tmp_path / "replay").touch()
+    with pytest.raises(FileNotFoundError, match=refusal):
+        pickle.loads(pickled)
+
+    there = resumed(kind, tmp_path / "moved")
+    assert there.memory is pickle.loads(pickled).memory
+
+
 @pytest.mark.parametrize("num_rows", [7, 25], ids=["begun", "full"])
 def test_a_buffer_built_on_a_used_folder_resumes_it(kind, num_rows, tmp_path: Path):
     expected = kind.filled(num_rows)

@@ -102,7 +102,13 @@ class MemoryInFolder(NamedTuple):
             FileNotFoundError: the folder has no store.
         """
         living = self._find_living()
-        now = self._read(self.folder) if living is None else MemoryInFolder.flushed(living)
+        try:
+            now = self._read(self.folder) if living is None else MemoryInFolder.flushed(living)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise FileNotFoundError(
+                f"{self.folder} has no memory: that of the saved buffer was there; build a buffer with the directory "
+                "where it is now, then load the saved one again"
+            ) from error
         if now.store != self.store or (now.num_steps, now.num_transitions) != (self.num_steps, self.num_transitions):
             newer = "the store was replaced by another one" if now.store != self.store else "only the newest stays"
             raise IncompatibleError(
