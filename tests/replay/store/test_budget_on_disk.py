@@ -81,3 +81,20 @@ def test_steps_in_files_count_in_the_budget_also_if_their_rewards_change(retenti
         memory.close()
 
     assert 0.35 * memory.max_bytes < disk.largest <= memory.max_bytes
+
+
+@pytest.mark.parametrize("flush_every", [3600.0, None])
+def test_files_and_ram_stay_within_the_budget_while_a_flush_writes_what_ram_still_has(flush_every, tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (512, 1, 48, 48), np.uint8)
+    settings = {"stack": 4, "max_bytes": BUDGET, "directory": tmp_path, "flush_every": flush_every}
+    memory = ReplayMemory(10**6, FrameSpec((48, 48)), 4, **settings)
+    disk = MeasuringDisk(memory, tmp_path)
+    with as_the_disk(disk):
+        memory.begin(noise[0])
+        for step in range(4500):  # nothing is evicted yet
+            memory.append([0], [0.0], [False], [False], noise[step % 512])
+        memory.flush()
+    memory.close()
+
+    assert len(memory) == 4500
+    assert disk.largest <= BUDGET

@@ -52,6 +52,11 @@ class Budget:
             if is_random:
                 self.max_charged_bytes -= (self.max_charged_bytes - self._empty_charge) // 2
 
+    @property
+    def max_flushed_bytes(self) -> int:
+        """Most bytes that a flush may move: until it is done, both RAM and files have them."""
+        return sys.maxsize if self.max_bytes is None else self.max_bytes // (2 * DEAD_PART)
+
     def wants_flush(self, num_bytes: int) -> bool:
         """Return whether ``num_bytes``, with files, exceed the budget, and a flush would free enough of them."""
         return (

@@ -102,14 +102,15 @@ class OpenStore:
     def make_room(self) -> None:
         """Wait for the disk if the background flush lags behind what is appended; a step calls it first.
 
-        Segments that belong in files take at most ``MAX_UNFLUSHED_BYTES`` of RAM, and those of 16 steps. Raises the
-        error of the flush.
+        Segments that belong in files take at most ``MAX_UNFLUSHED_BYTES`` of RAM, and those of 16 steps; or less of a
+        budget, since a flush has them twice. Raises the error of the flush.
         """
         self._num_steps += 1
-        if self._background is None or self._num_steps % STEPS_PER_CHECK:
+        if self._num_steps % STEPS_PER_CHECK or (self._background is None and self._parts.budget.max_bytes is None):
             return
-        if self._parts.storage.unflushed_bytes > MAX_UNFLUSHED_BYTES:
-            self._flush_unless(lambda: self._parts.storage.unflushed_bytes <= MAX_UNFLUSHED_BYTES)
+        most = min(MAX_UNFLUSHED_BYTES, self._parts.budget.max_flushed_bytes)
+        if self._parts.storage.unflushed_bytes > most:
+            self._flush_unless(lambda: self._parts.storage.unflushed_bytes <= most)
 
     def flush(self) -> int:
         """Write everything that was appended before; return the generation."""
