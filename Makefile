@@ -93,7 +93,7 @@ exhaustive: sanitize  ## make sanitize, every game, every failure under every wa
 kills: $(STAMPS)/test-$(NAMES)  ## kill a training run 200 times, resume it and compare the results: 10 minutes
 	PYTHONPATH=tests $(BIN)/python tests/training/kills/kill_training.py
 
-crashes: $(STAMPS)/test-$(NAMES)  ## test stores against kills, power loss, full disks, Ctrl-C and damaged bytes at every operation: 5 minutes
+crashes: $(STAMPS)/test-$(NAMES)  ## test stores against kills, power loss, full disks, Ctrl-C and damaged bytes at every operation: 14 minutes
 	@mkdir -p build
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m exhaustive tests/storage/files tests/replay/store/crashes \
 		-o junit_family=xunit1 --junitxml=build/crashes.xml  # this JUnit format has properties

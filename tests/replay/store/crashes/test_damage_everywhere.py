@@ -16,11 +16,14 @@ from oracles.fixed_play import NUM_ENVS, FixedPlay, memory_of_play
 
 STEPS, CAPACITY = 520, 1100  # for each track a sealed segment and a sealed block of steps, and some more
 pytestmark = pytest.mark.filterwarnings("ignore:.*is read in place of it; it has the same:RuntimeWarning")
-EVERY_THIRD = pytest.param(3, marks=pytest.mark.exhaustive)  # tests/storage/files tries every byte of logs and commits
+# Every third byte, in four parts for two processes; tests/storage/files tries every byte of logs and commits.
+OFFSETS = pytest.mark.parametrize(
+    ("first", "every"), [(0, 1597), *(pytest.param(part, 12, marks=pytest.mark.exhaustive) for part in (0, 3, 6, 9))]
+)
 
 
-@pytest.mark.parametrize("every", [1597, EVERY_THIRD])
-def test_damage_to_a_saved_memory_is_found_or_harmless(every: int, tmp_path: Path, record_property) -> None:
+@OFFSETS
+def test_damage_to_a_saved_memory_is_found_or_harmless(first: int, every: int, tmp_path: Path, record_property) -> None:
     play, memory, folder = FixedPlay(STEPS), memory_of_play(CAPACITY), tmp_path / "memory"
     play.record(memory, 0, STEPS)
     memory.save(folder)
@@ -28,7 +31,7 @@ def test_damage_to_a_saved_memory_is_found_or_harmless(every: int, tmp_path: Pat
 
     for path in sorted(folder.iterdir()):
         whole = path.read_bytes()
-        for offset, damaged in versions(whole, every):
+        for offset, damaged in versions(whole, first, every):
             path.write_bytes(damaged)
             loaded = loaded_or_error(folder)
             if isinstance(loaded, DamagedDataError):
@@ -52,8 +55,10 @@ def test_damage_to_a_saved_memory_is_found_or_harmless(every: int, tmp_path: Pat
     assert min(outcomes["found"], outcomes["harmless"]) > 0
 
 
-@pytest.mark.parametrize("every", [1597, EVERY_THIRD])
-def test_damage_to_a_memory_in_its_folder_is_found_or_skipped(every: int, tmp_path: Path, record_property) -> None:
+@OFFSETS
+def test_damage_to_a_memory_in_its_folder_is_found_or_skipped(
+    first: int, every: int, tmp_path: Path, record_property
+) -> None:
     play, memory, folder = FixedPlay(STEPS), memory_of_play(CAPACITY), tmp_path / "memory"
     play.record(memory, 0, STEPS)
     memory.save(folder)
@@ -62,7 +67,7 @@ def test_damage_to_a_memory_in_its_folder_is_found_or_skipped(every: int, tmp_pa
 
     for path in sorted(folder.iterdir()):
         whole = path.read_bytes()
-        for _, damaged in versions(whole, every):
+        for _, damaged in versions(whole, first, every):
             path.write_bytes(damaged)
             numbers = numbers_or_error(play, folder, "raise")
             outcome = "found" if isinstance(numbers, DamagedDataError) else "harmless"
@@ -103,9 +108,9 @@ def loaded_or_error(folder: Path) -> ReplayMemory | DamagedDataError:
         return error
 
 
-def versions(whole: bytes, every: int) -> Iterator[tuple[int, bytes]]:
-    """Yield ``whole`` with one bit flipped, and truncated, at each offset."""
+def versions(whole: bytes, first: int, every: int) -> Iterator[tuple[int, bytes]]:
+    """Yield ``whole`` with one bit flipped, and truncated, at every so many offsets from the first."""
     random = np.random.default_rng(len(whole))
-    for offset in range(0, len(whole), min(every, 1 + len(whole) // 3)):
+    for offset in range(first, len(whole), min(every, 1 + len(whole) // 3)):
         yield offset, whole[:offset] + bytes([whole[offset] ^ (1 << random.integers(8))]) + whole[offset + 1 :]
         yield offset, whole[:offset]
