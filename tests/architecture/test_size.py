@@ -25,17 +25,17 @@ LIMITS = {  # lines, files
     "distributed": (2_663, 8),  # folders and logs of shards by the one door to files
     "envs": (4_899, 26),  # counts in messages are in the singular, too
     "frames": (1_034, 6),  # frames of a pickle are shared by a deepcopy
-    "integrations": (5_174, 24),  # drop-ins in a folder or within a budget; priorities for Stable-Baselines3
+    "integrations": (5_180, 24),  # drop-ins in a folder or within a budget; priorities for Stable-Baselines3
     "offline": (2_511, 8),  # plain files of D4RL, d3rlpy and NumPy, checked; full disks; filled buffers
-    "replay": (11_207, 50),  # ensembles of memories; changes and forgetting of steps; four folders
+    "replay": (11_213, 50),  # ensembles of memories; changes and forgetting of steps; four folders
     "storage": (1_965, 10),  # the one door to files
     "torch": (838, 5),  # workers of PyTorch's DataLoader
     "training": (4_479, 16),  # reports leave out what trained much longer
     "viewer": (2_712, 20),  # a server with limits; damage is shown
-    "tests": (55_171, 404),  # ensembles, loaders, arrays, drop-ins in folders; kills at each operation of a store
+    "tests": (55_210, 404),  # ensembles, loaders, arrays, drop-ins in folders; kills at each operation of a store
     "benchmarks": (6_418, 41),  # figures of sample(32) beside each other
 }
-WORDS_OF_PAGES = 62_259  # of docs, README and CONTRIBUTING; arrays, ensembles, loaders, masks, changes, disks
+WORDS_OF_PAGES = 62_277  # of docs, README and CONTRIBUTING; arrays, ensembles, loaders, masks, changes, disks
 
 
 def size_of(files: Iterable[Path]) -> tuple[int, int]:
