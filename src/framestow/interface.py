@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 NO_PACKAGES: Mapping[str, str] = {}
+_NOT_A_CALLER = {"framestow", "stable_baselines3", "sb3_contrib"}  # libraries that build drop-ins themselves
 
 
 class Closing(ABC):
@@ -75,6 +77,16 @@ def plain_arguments(built: object) -> Iterator[str]:
         value = getattr(built, name, None)
         if isinstance(value, (int, float, str)):
             yield f"{name}={value!r}"
+
+
+def warn_caller(message: str, kind: type[Warning]) -> None:
+    """Warn at the line of the user's code that called framestow, or the library that builds one of its drop-ins."""
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_A_CALLER:
+        frame = frame.f_back
+    seen = frame.f_globals.setdefault("__warningregistry__", {})
+    name = frame.f_globals.get("__name__")
+    warnings.warn_explicit(message, kind, frame.f_code.co_filename, frame.f_lineno, name, seen)
 
 
 def plural(number: int, noun: str) -> str:

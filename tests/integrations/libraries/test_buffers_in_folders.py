@@ -110,8 +110,12 @@ def assert_same_draws(expected, actual):
 
 
 def resumed(kind, folder):
-    with pytest.warns(RuntimeWarning, match=r"has \d+ transitions: the buffer resumes it; give another directory"):
-        return kind.make(directory=folder)
+    with pytest.warns(
+        RuntimeWarning, match=r"has \d+ transitions: the buffer resumes it; give another directory"
+    ) as warned:
+        buffer = kind.make(directory=folder)
+    assert {__file__} == {each.filename for each in warned}
+    return buffer
 
 
 def test_a_buffer_in_a_folder_is_the_buffer_in_ram(kind, tmp_path: Path):
@@ -268,8 +272,10 @@ def trained(folder, steps=60, **settings):
     model.save_replay_buffer(folder / "buffer")
     if hasattr(model.replay_buffer, "memory"):
         model.replay_buffer.memory.close()
-    with warnings.catch_warnings(action="ignore"):  # that the buffer resumes the folder
+    with warnings.catch_warnings(record=True, action="always") as warned:
         model = DQN.load(folder / "model", env=make_env(), seed=2)
+    resuming = [each.filename for each in warned if "the buffer resumes it" in str(each.message)]
+    assert [__file__] * ("replay_buffer_kwargs" in settings) == resuming
     model.load_replay_buffer(folder / "buffer")
     model.learn(steps, reset_num_timesteps=False)
     return model

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -33,7 +32,7 @@ from framestow.envs.vector.one_env import (
     set_env_attr,
 )
 from framestow.errors import IncompatibleError, InvalidStepError
-from framestow.interface import one_line, plural
+from framestow.interface import one_line, plural, warn_caller
 
 # Entries of a saved state.
 _KEYS = ("autoreset_mode", "envs", "has_ended", "needs_reset", "observations", "pending_seed", "lost")
@@ -387,9 +386,8 @@ class EpisodeStates:
         for env_id, why in whys.items():
             running += self.lose([env_id], f"resumed without a state: {why}")
         if running:
-            warnings.warn(
+            warn_caller(
                 f"environments {running} restart, and their episodes count as truncated: they have no saved state, "
                 f"{', '.join(sorted({whys[env_id] for env_id in running}))}",
                 UserWarning,
-                stacklevel=3,
             )

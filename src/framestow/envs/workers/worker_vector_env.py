@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
@@ -44,7 +43,7 @@ from framestow.errors import (
     StepTimeoutError,
     WorkerLostError,
 )
-from framestow.interface import one_line, plural
+from framestow.interface import one_line, plural, warn_caller
 
 _MAX_LOSSES = 3  # of one worker without a completed step
 
@@ -357,7 +356,7 @@ class WorkerVectorEnv(CheckedVectorEnv):
         worker.num_losses += 1
         if worker.num_losses >= _MAX_LOSSES:
             self._break(f"{why}: it was lost {_MAX_LOSSES} times without a completed step; only close() works now")
-        warnings.warn(f"{why}; it is replaced, and its episodes count as truncated", RuntimeWarning, stacklevel=5)
+        warn_caller(f"{why}; it is replaced, and its episodes count as truncated", RuntimeWarning)
         with self._pool.interrupts:
             self._states.lose(worker.env_ids, why)
         worker.start(self._pool.spaces)

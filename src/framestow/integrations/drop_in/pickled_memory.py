@@ -7,7 +7,6 @@ that a pickle takes no second copy of the memory in RAM. A memory that lives in 
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
+from framestow.interface import warn_caller
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.steps.ring_steps import SPAN
 from framestow.replay.store.open_store import start_over
@@ -43,11 +43,10 @@ def make_memory(*, resumes: bool = True, **arguments: Any) -> ReplayMemory:
     if memory.directory is not None:
         _in_folders[memory] = arguments["flush_every"]
         if len(memory):
-            warnings.warn(
+            warn_caller(
                 f"memory {memory.directory} has {len(memory):,} transitions: the buffer resumes it; give another "
                 "directory to begin an empty one",
                 RuntimeWarning,
-                stacklevel=5,  # where the buffer is built
             )
     return memory
 

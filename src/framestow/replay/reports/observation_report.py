@@ -6,12 +6,11 @@ are about bytes, or about steps that a learner should not see. Regular steps do 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from framestow.errors import ObservationWarning
-from framestow.interface import plural
+from framestow.interface import plural, warn_caller
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.reading.sampling import BatchBuilder
 
@@ -209,7 +208,7 @@ class ObservationWatch:
     def _warn(self, kind: str, message: str) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
-            warnings.warn(message, ObservationWarning, stacklevel=7)  # where ``add`` is called
+            warn_caller(message, ObservationWarning)
 
 
 def _are_most(count: int, whole: int, fewest: int) -> bool:

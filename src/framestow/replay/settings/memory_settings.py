@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cached_property
@@ -15,7 +14,7 @@ from framestow.checks import one_of, real_number, whole_number
 from framestow.errors import InvalidSettingsError, ObservationWarning
 from framestow.frames.observation_spec import ObservationSpec, space_of, spec_from_state
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
-from framestow.interface import plural
+from framestow.interface import plural, warn_caller
 from framestow.replay.eviction.budget import SegmentNeeds
 from framestow.replay.eviction.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.eviction.retention import (
@@ -150,13 +149,12 @@ class MemorySettings:
                 full_bytes = min(self.capacity * frame.nbytes, self.max_bytes or math.inf)
                 side = math.isqrt(size)
                 shape = (side, side) if side * side == size else "(height, width)"
-                warnings.warn(
+                warn_caller(
                     f"observation_space{array.subscript} is a vector of {size:,} {frame.dtype}: vectors are stored "
                     f"uncompressed, {format_bytes(frame.nbytes)} a step, and {format_bytes(full_bytes)} in a full "
                     "memory. A picture of the same numbers takes about a twentieth. If it is one, give its space and "
                     f'observations the shape {shape}; otherwise storage="raw" says that you mean it',
                     ObservationWarning,
-                    stacklevel=4,  # where the memory is built
                 )
 
     def _check_numbers(self) -> None:

@@ -23,7 +23,6 @@ import json
 import math
 import re
 import secrets
-import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
@@ -35,6 +34,7 @@ import numpy.typing as npt
 
 from framestow._core import checksum
 from framestow.errors import DamagedDataError, FramestowError
+from framestow.interface import warn_caller
 from framestow.storage.files.block_format import (
     ID_DIGITS,
     INDEX,
@@ -439,18 +439,17 @@ class FolderContents:
         if wanted is not None:
             whole = (one.whole() for one in map(self.read, self.generations) if not one.problem)
             if wanted not in self.numbers and (twin := find_twin(wanted, whole)):
-                warnings.warn(
+                warn_caller(
                     f"{commit_path(self.folder, wanted)}: the file is missing: generation {twin.generation} has the "
                     "same content and is read in place of it, so nothing is missing",
                     RuntimeWarning,
-                    stacklevel=2,
                 )
                 return self.read(twin.generation)
             raise FileNotFoundError(
                 f"{commit_path(self.folder, wanted)}: there is no generation {wanted}; give one of {self.generations}"
             )
         if damaged is not None:
-            warnings.warn(self._describe_loss(damaged, newest), RuntimeWarning, stacklevel=2)
+            warn_caller(self._describe_loss(damaged, newest), RuntimeWarning)
         return self.read(number)
 
     def left_over(self, ids: Iterable[str], commits: Iterable[Commit]) -> list[str]:

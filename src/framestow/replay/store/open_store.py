@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,6 +16,7 @@ from typing import Any
 
 from framestow.checks import real_number
 from framestow.errors import ClosedMemoryError, IncompatibleError
+from framestow.interface import warn_caller
 from framestow.replay.eviction.byte_amounts import MIB
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.settings.memory_settings import MemorySettings
@@ -361,9 +361,8 @@ def _check_settings(asked: MemorySettings, stored: MemorySettings, folder: Path)
 def _warn_of_crash(folder: Path, commit: Commit) -> None:
     """Warn if the memory was not closed: say which data is lost."""
     if not commit.is_closed:
-        warnings.warn(
+        warn_caller(
             f"memory {folder} was not closed: it resumes from its last flush, with {commit.num_transitions:,} "
             f"transitions (generation {commit.generation}); later steps are lost; close it, or use `with`, next time",
             RuntimeWarning,
-            stacklevel=5,
         )
