@@ -128,6 +128,18 @@ def check_seed(seed: Any) -> int | None:
 
 
 def folder_path(name: str, value: Any) -> Path:
+    """Return ``value`` as the path of a folder, which may be missing; raise ``InvalidSettingsError`` for another value.
+
+    A folder of that path cannot exist where it, or one above it, is a file.
+    """
+    path = any_path(name, value)
+    found = next((one for one in (path, *path.parents) if os.path.exists(one)), None)
+    if found is not None and not found.is_dir():
+        raise InvalidSettingsError(f"{name} is {value}: it must be a folder, and {found} is a file; check the path")
+    return path
+
+
+def any_path(name: str, value: Any) -> Path:
     """Return ``value`` as a path; raise ``InvalidSettingsError`` unless it is a path that is not empty."""
     if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str) or not os.fspath(value):
         raise InvalidSettingsError(

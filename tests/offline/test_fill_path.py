@@ -100,6 +100,13 @@ def test_an_existing_path_is_not_overwritten(tmp_path: Path):
         pass
 
 
+def test_a_path_below_a_file_is_refused(tmp_path: Path):
+    (tmp_path / "file").touch()
+
+    with pytest.raises(InvalidSettingsError, match="it must be a folder"), fill_path(tmp_path / "file" / "final"):
+        pass
+
+
 def test_two_processes_cannot_write_the_same_folder(tmp_path: Path):
     with fill_path(tmp_path / "final") as folder:
         fill(folder)

@@ -38,7 +38,7 @@ def refused(name: str, value: object) -> pytest.RaisesContext:
 NO_WHOLE_NUMBERS = [1.5, "4", True, NAN, INF, [4], 4j, np.float32(4), np.bool_(True), b"4", None, -1]
 NO_NUMBERS = ["0.5", True, NAN, INF, [0.5], 1j, np.bool_(True), None, -0.1]
 NO_FLAGS = ["no", 1, None]
-NO_PATHS = ["", 5, b"memory", True, ["memory"]]
+NO_PATHS = ["", 5, b"memory", True, ["memory"], __file__, f"{__file__}/below"]
 SETTINGS = {  # of a memory
     "capacity": [*NO_WHOLE_NUMBERS, 0],
     "num_envs": [*NO_WHOLE_NUMBERS, 0],
@@ -74,10 +74,10 @@ CALLS = [  # of a memory, and of samplers: the argument, its wrong values, and t
     ("drop_last", NO_FLAGS, lambda value: filled().batches(5, drop_last=value)),
     ("seed", [-1, 2.0, "7", True, [1], NAN], lambda value: filled().batches(5, shuffled=True, seed=value)),
     ("discount", [*NO_NUMBERS, 1.1], lambda value: filled().returns_to_go([0], discount=value)),
-    ("path", ["", 5, None, b"memory"], lambda value: filled().save(value)),
-    ("path", ["", 5, None, b"memory"], ReplayMemory.load),
-    ("path", ["", 5, None, b"memory"], ReplayMemory.open),
-    ("path", ["", 5, None, b"memory"], lambda value: filled().prune(value, 1)),
+    ("path", [*NO_PATHS, None], lambda value: filled().save(value)),
+    ("path", [*NO_PATHS, None], ReplayMemory.load),
+    ("path", [*NO_PATHS, None], ReplayMemory.open),
+    ("path", [*NO_PATHS, None], lambda value: filled().prune(value, 1)),
     ("keep_previous", NO_FLAGS, lambda value: filled().save("saved", keep_previous=value)),
     ("read_only", NO_FLAGS, lambda value: ReplayMemory.open("saved", read_only=value)),
     ("generation", [1.0, "1", True, -1], lambda value: ReplayMemory.load("saved", generation=value)),

@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from framestow.checks import as_flags, folder_path, one_of, truth_value, whole_number
+from framestow.checks import any_path, as_flags, one_of, truth_value, whole_number
 from framestow.errors import DamagedDataError, FramestowError, InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import map_arrays
@@ -222,7 +222,7 @@ class ArrayData:
             InvalidStepError: an episode has a reward or an action that no memory takes.
             DamagedDataError: an array cannot be read, or is stored elsewhere, or has too few rows.
         """
-        path, skip_bad = folder_path("path", path), truth_value("skip_bad", skip_bad)
+        path, skip_bad = any_path("path", path), truth_value("skip_bad", skip_bad)
         if num_actions is not None:
             num_actions = whole_number(
                 "num_actions", num_actions, 1, MOST_ACTIONS, rule="an action space has 1 to 2**31"
@@ -386,7 +386,7 @@ def export_arrays(
         MissingExtraError: h5py is not installed.
     """
     check_transfer(memory, progress)
-    path = folder_path("path", path)
+    path = any_path("path", path)
     one_of("layout", layout, LAYOUTS)
     shown = memory.observations()
     if not len(memory):

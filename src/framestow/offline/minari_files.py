@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from framestow.checks import folder_path
+from framestow.checks import any_path
 from framestow.errors import DamagedDataError, InvalidSettingsError, MissingExtraError
 from framestow.frames.frame_spec import MAX_FRAME_BYTES, MAX_ITEM_BYTES
 from framestow.interface import missing_extra
@@ -118,7 +118,7 @@ def open_files(dataset: str | Path) -> MinariFiles:
         DamagedDataError: it cannot be read, or its folder has links or other things that are no files.
     """
     minari = load_minari()
-    folder = _folder_of(folder_path("dataset", dataset))
+    folder = _folder_of(any_path("dataset", dataset))
     if folder is None:
         from minari.storage.datasets_root_dir import get_dataset_path  # noqa: PLC0415 -- needs the extra
 

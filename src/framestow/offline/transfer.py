@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from framestow.checks import check_callable, folder_path
+from framestow.checks import any_path, check_callable, folder_path
 from framestow.errors import FramestowError, InvalidSettingsError
 from framestow.frames.observation_spec import equal_rows
 from framestow.interface import printable
@@ -107,7 +107,8 @@ def fill_path(path: str | Path) -> Iterator[Path]:
         IncompatibleError: while another process writes it.
         DamagedDataError: ``.NAME.unfinished`` is a link, or no folder.
     """
-    final = folder_path("folder", path).resolve()
+    final = any_path("folder", path).resolve()
+    folder_path("folder", final.parent)
     _check_is_free(final)
     made_above = [folder for folder in final.parents if not folder.exists()]
     work = final.with_name(f".{final.name}.unfinished")
