@@ -185,11 +185,14 @@ def test_resuming_with_other_settings_is_refused_with_the_differences(
     assert RunFolder.open(tmp_path / "run").settings() == Settings("Pong")
 
 
-@pytest.mark.parametrize("command", ["train --resume", "evaluate", "watch"])
-def test_each_command_refuses_a_folder_without_a_run(
+@pytest.mark.parametrize("command", ["train --resume", "evaluate", "watch", "report"])
+def test_each_command_refuses_what_is_no_folder_of_a_run(
     command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert "is not a run folder" in _refusal([*command.split(), str(tmp_path)], capsys)
+    (tmp_path / "file").touch()
+
+    for path in (tmp_path, tmp_path / "file", tmp_path / "missing"):
+        assert "is not a run folder" in _refusal([*command.split(), str(path)], capsys)
 
 
 @pytest.mark.parametrize("command", ["evaluate", "watch"])
@@ -459,6 +462,16 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(
         error,
     )
     assert list(closed.iterdir()) == []
+
+
+@pytest.mark.parametrize("closed", ["run", "run/memory"])
+def test_a_folder_that_cannot_be_read_is_named(
+    closed: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbered_memory(10).save(tmp_path / "run" / "memory")
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path / closed)  # root may read everywhere
+
+    assert f"{tmp_path / closed} cannot be read: " in _refusal(["inspect", str(tmp_path / "run")], capsys)
 
 
 def test_an_error_of_the_system_names_its_file_as_a_path(

@@ -237,15 +237,16 @@ def test_a_closed_and_a_read_only_memory_refuse_changes(tmp_path):
         assert [0, 1, 2, 3, 4] == rewards_in(refusing)
 
 
-@pytest.mark.parametrize("call", ["set_rewards", "set_extras", "forget", "clear"])
-def test_ensembles_and_shards_say_why_they_change_no_steps(call):
+@pytest.mark.parametrize("call", ["add", "append", "begin", "set_rewards", "set_extras", "forget", "clear"])
+def test_ensembles_and_shards_say_why_they_lack_a_call(call):
     ensemble = ReplayEnsemble([memory_with_steps(5)], [1.0])
     replay = ShardedReplay(100, FrameSpec((2, 2)), 4, start=start_local_shards)
 
-    with pytest.raises(AttributeError, match=rf"a ReplayEnsemble has no {call}: .*call it of a member"):
+    with pytest.raises(AttributeError, match=rf"a ReplayEnsemble has no {call}: .*call it of its members"):
         getattr(ensemble, call)
-    with pytest.raises(AttributeError, match=rf"a ShardedReplay has no {call}: .*use a ReplayMemory"):
-        getattr(replay, call)
+    if not hasattr(ShardedReplay, call):
+        with pytest.raises(AttributeError, match=rf"a ShardedReplay has no {call}: .*use a ReplayMemory"):
+            getattr(replay, call)
     assert not hasattr(replay, "anything_else")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -71,6 +72,9 @@ def _find(path: Path, follow_links: bool) -> SavedMemory:
         )
     if not path.is_dir():
         raise InvalidSettingsError(f"{path} is not a folder: a saved memory is a folder; check the path")
+    for folder in (path, path / MEMORY):
+        if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+            raise InvalidSettingsError(f"{folder} cannot be read: its permissions forbid it; take the right to read it")
     if _CHECKPOINT.match(path.name) or (path / AGENT).is_file():
         return _memory_of_checkpoint(path, follow_links)
     if _has_memory(path):

@@ -64,7 +64,10 @@ class ReplayEnsemble(LacksCalls):
     Threads: as those of its members. ``sample`` may be called by several threads.
     """
 
-    _lacking = CHANGES, "each member has its own steps; call it of a member, with indices of that member's own batches"
+    _lacking = (
+        CHANGES | {"add", "append", "begin"},
+        "each member has its own steps; call it of its members, with indices of a member's own batches",
+    )
 
     def __init__(
         self,

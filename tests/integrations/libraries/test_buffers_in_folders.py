@@ -248,7 +248,10 @@ def test_wrong_arguments_are_refused_before_a_folder_is_made(kind, wrong, tmp_pa
 def test_a_folder_that_cannot_be_used_is_refused(kind, tmp_path: Path):
     buffer = kind.filled(directory=tmp_path)
 
-    with pytest.raises(IncompatibleError, match=r"is being written by process .*: one process may write at a time"):
+    with pytest.raises(
+        IncompatibleError,
+        match=r"is being written by process .*: one process may .*close that one \(a buffer by its memory",
+    ):
         kind.make(directory=tmp_path)
     buffer.memory.close()
     with pytest.raises(IncompatibleError, match=r"storage is 'raw': the memory in .* has 'packed'"):

@@ -251,7 +251,7 @@ def test_a_batch_too_large_for_the_budget_is_sampled_but_its_arrays_are_not_reus
 
 @pytest.mark.parametrize(("num_envs", "max_bytes"), [(1, "100 kB"), (8, "1 MiB"), (256, 10**7)])
 def test_a_budget_too_small_for_open_segments_is_refused_with_the_smallest_allowed_one(num_envs, max_bytes):
-    with pytest.raises(InvalidSettingsError, match=r"may need .* for their open segments") as refused:
+    with pytest.raises(InvalidSettingsError, match=r"may need .* for open segments and 1 sealed segment;") as refused:
         ReplayMemory(1000, SPEC, 4, stack=4, num_envs=num_envs, max_bytes=max_bytes)
 
     enough = int(re.search(r"give at least ([0-9_]+)", str(refused.value))[1])

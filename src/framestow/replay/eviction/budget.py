@@ -136,8 +136,8 @@ class SegmentNeeds:
             raise InvalidSettingsError(
                 f"max_bytes is {format_bytes(max_bytes)}: {plural(self.num_envs, 'environment')} of "
                 f"{self._bytes_a_frame:,} "
-                f"bytes per frame, in segments of {frames} frames, may need {format_bytes(least)} for their open "
-                f"segments and {self.num_sealed} sealed ones; give at least {least:_}"
+                f"bytes per frame, in segments of {frames} frames, may need {format_bytes(least)} for open "
+                f"segments and {plural(self.num_sealed, 'sealed segment')}; give at least {least:_}"
             )
 
     def _least_bytes(self, frames: int) -> int:

@@ -363,6 +363,7 @@ def _warn_of_crash(folder: Path, commit: Commit) -> None:
     if not commit.is_closed:
         warn_caller(
             f"memory {folder} was not closed: it resumes from its last flush, with {commit.num_transitions:,} "
-            f"transitions (generation {commit.generation}); later steps are lost; close it, or use `with`, next time",
+            f"transitions (generation {commit.generation}); later steps are lost; close it next time (a "
+            "buffer by its memory.close())",
             RuntimeWarning,
         )

@@ -65,7 +65,9 @@ class StoreWriter(Closing):
         files.make_folder(folder)
         self.folder = folder
         self._file_bytes, self._disk, self._ignored = file_bytes, files, ignored
-        self._lock = lock or WriterLock(folder / LOCK, f"memory {folder}", "close that one, or give another folder")
+        self._lock = lock or WriterLock(
+            folder / LOCK, f"memory {folder}", "close that one (a buffer by its memory.close()), or give another folder"
+        )
         self._commits: dict[int, Commit] = {}  # all commits in the folder, by number
         self._last: Commit | None = None  # the newest one, which may be empty
         self._base: Commit | None = None  # generation that the logs continue from

@@ -122,8 +122,8 @@ def write_report(
         DamagedDataError: a file of a run is not as framestow writes it.
         OSError: the file cannot be written, which is found before the report is made.
     """
-    check_can_write(output)
     runs = [RunRecord.read(path, follow_links=follow_links) for path in paths]
+    check_can_write(output)
     by_game = {run.settings.game: run for run in runs}
     if len(by_game) > 1:
         named = " and ".join(f"{game} ({run.folder.path})" for game, run in by_game.items())
