@@ -44,7 +44,7 @@ def test_a_printed_report_lists_every_part_and_fits_80_columns():
     )
 
     lines = str(report).splitlines()
-    assert "12,345,678 of 50,000,000 transitions in 1.1 GiB, 97.3 bytes each" == lines[0]
+    assert "12,345,678 of 50,000,000 transitions in 1.1 GiB, 97.3 bytes for each further one" == lines[0]
     assert {"frames", "index", "steps", "in files", "open segments", "stacks"} == {
         line[2:17].strip() for line in lines if line.startswith("  ")
     }
@@ -85,7 +85,7 @@ def test_open_segments_do_not_count_in_the_size_of_later_transitions():
 def test_a_ratio_below_two_is_not_printed():
     report = MemoryReport(100, 1000, {"frames": 60_000, "open segments": 10**6}, 1_000, 8_000)
 
-    assert "100 of 1,000 transitions in 58.6 KiB, 600.0 bytes each\n" in str(report)
+    assert "100 of 1,000 transitions in 58.6 KiB, 600.0 bytes for each further one\n" in str(report)
     assert "13 times smaller than stacked pairs" in str(report).splitlines()
     assert "than frames" not in str(report)
 
@@ -105,7 +105,7 @@ def test_a_report_has_no_ratio_before_a_segment_is_sealed():
     for step in range(1, 321):
         memory.append([0], [0.0], [False], [False], np.zeros((1, 84, 84), np.uint8))
         report = memory.report()
-        shown[step] = ("times smaller" in str(report), "bytes each" in str(report), "bytes each" in repr(report))
+        shown[step] = ("times smaller" in str(report), "further one" in str(report), "further one" in repr(report))
 
     assert {step: (step >= 319,) * 3 for step in range(1, 321)} == shown  # a segment has 320 frames
 

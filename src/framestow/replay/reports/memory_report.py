@@ -150,7 +150,7 @@ class MemoryReport:
         yield f"{self.transitions:,} of {self.capacity:,} transitions"
         yield format_bytes(self.all_bytes)
         if self._has_typical_size:
-            yield f"{self.bytes_per_transition:,.1f} bytes each"
+            yield f"{self.bytes_per_transition:,.1f} bytes for each further one"
 
     def __str__(self) -> str:
         return "\n".join([*self._summary(), *self._table(), *self._outlook()])
@@ -169,7 +169,7 @@ class MemoryReport:
         growing = format_bytes(self.all_bytes - self.work_space_bytes)
         lines = [f"{self.transitions:,} of {self.capacity:,} transitions in {growing}"]
         if self._has_typical_size:
-            lines[0] += f", {self.bytes_per_transition:,.1f} bytes each"
+            lines[0] += f", {self.bytes_per_transition:,.1f} bytes for each further one"
             lines += describe_ratios(self.times_smaller_than_frames, self.times_smaller_than_stacked_pairs)
         lines += [f"{count:,} frames {how}" for how, count in self.frames.items()]
         return lines + (self.observations.lines() if self.observations else [])
