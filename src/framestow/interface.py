@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
+from traceback import walk_stack
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from framestow.errors import MissingExtraError
@@ -81,12 +82,12 @@ def plain_arguments(built: object) -> Iterator[str]:
 
 def warn_caller(message: str, kind: type[Warning]) -> None:
     """Warn at the line of the user's code that called framestow, or the library that builds one of its drop-ins."""
-    frame = sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_A_CALLER:
-        frame = frame.f_back
+    for frame, _ in walk_stack(inspect.currentframe()):
+        module = frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] not in _NOT_A_CALLER:
+            break
     seen = frame.f_globals.setdefault("__warningregistry__", {})
-    name = frame.f_globals.get("__name__")
-    warnings.warn_explicit(message, kind, frame.f_code.co_filename, frame.f_lineno, name, seen)
+    warnings.warn_explicit(message, kind, frame.f_code.co_filename, frame.f_lineno, module, seen)
 
 
 def plural(number: int, noun: str) -> str:
