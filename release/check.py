@@ -327,7 +327,7 @@ def check_arm64() -> None:
 
 def check_windows() -> None:
     """Compile the core for Windows with warnings as errors; run the native tests that start no threads under Wine."""
-    cross_compile("windows", "x86_64-w64-mingw32-g++", "g++-mingw-w64-x86-64", NATIVE_PROGRAMS)
+    cross_compile("windows", "x86_64-w64-mingw32-g++-posix", "g++-mingw-w64-x86-64", NATIVE_PROGRAMS)
     run_under("wine", "wine wine64", [native_program("windows", f"{name}.exe") for name in WITHOUT_THREADS])
 
 

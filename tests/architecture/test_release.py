@@ -106,7 +106,7 @@ def test_a_check_without_its_compiler_is_skipped_with_the_package_that_has_it(mo
 
     printed = capsys.readouterr().out
     assert code == 0
-    assert "SKIPPED: x86_64-w64-mingw32-g++ is not installed (apt-get install g++-mingw-w64-x86-64)" in printed
+    assert "SKIPPED: x86_64-w64-mingw32-g++-posix is not installed (apt-get install g++-mingw-w64-x86-64)" in printed
     assert "- arm64: aarch64-linux-gnu-g++ is not installed (apt-get install g++-aarch64-linux-gnu)" in printed
 
 
