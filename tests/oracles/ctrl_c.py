@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import gc
 import importlib.util
 import linecache
 import os
@@ -41,12 +42,15 @@ def ctrl_c_at_line(number: int, packages: tuple[str, ...] = ("framestow",)):
                 signal.raise_signal(signal.SIGINT)
         return trace
 
-    before = sys.gettrace()
+    before, was_collecting = sys.gettrace(), gc.isenabled()
+    gc.disable()  # what other tests left would run its lines in here
     sys.settrace(trace)
     try:
         yield
     finally:
         sys.settrace(before)
+        if was_collecting:
+            gc.enable()
 
 
 @cache
