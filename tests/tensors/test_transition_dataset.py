@@ -20,6 +20,10 @@ from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.torch import TransitionDataset
 
 NUM_TRANSITIONS = 53
+# Leaving an endless DataLoader ends workers whose queue PyTorch still feeds: one may abort then, after its last batch.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Exception ignored in.*_MultiProcessingDataLoaderIter:pytest.PytestUnraisableExceptionWarning"
+)
 needs_fork = pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system cannot fork")
 
 
