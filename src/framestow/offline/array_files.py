@@ -204,7 +204,7 @@ Write: TypeAlias = Callable[[str, tuple[int, ...], Any, Iterable[Array]], None]
 class _Hdf5Bytes(io.FileIO):
     """The bytes of a new HDF5 file, which keep the first error of the disk.
 
-    HDF5 ends the process if a write fails while it closes a file, so it is told that each succeeded.
+    HDF5 ends the process if a write fails while it closes a file, so every write returns as if it had succeeded.
     """
 
     error: OSError | None = None

@@ -20,7 +20,7 @@ from framestow.checks import (
     truth_value,
     whole_number,
 )
-from framestow.errors import InvalidSettingsError, NothingToSampleError
+from framestow.errors import InvalidSettingsError
 from framestow.frames.stacking import StackPadding
 from framestow.interface import Closing, one_line, plural
 from framestow.replay.eviction.byte_amounts import format_bytes
@@ -43,6 +43,7 @@ from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.settings.observation_layout import AxisChoice
 from framestow.replay.settings.step_fields import ExtrasSpec
 from framestow.replay.step_checks import check_rewards
+from framestow.replay.steps.step_store import not_stored
 from framestow.replay.store.open_store import OpenStore, check_flush_every
 from framestow.replay.store.reader import StoredMemory, read_frames_per_segment
 from framestow.storage.frame_storage import Storage
@@ -575,9 +576,7 @@ class ReplayMemory(MemoryProperties, Closing):
         with self.inner.lock:
             missing = steps[self.inner.steps.places(steps)[0] < 0]
             if missing.size:
-                raise NothingToSampleError(
-                    f"step {missing[0]} is not stored: it was evicted or never appended; give a larger capacity"
-                )
+                raise not_stored(missing[0], way_out="give a larger capacity")
             returns[is_step] = self.inner.steps.returns_to_go(steps, discount)
         return returns
 

@@ -26,6 +26,7 @@ from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.reading.batch import Batch, describe_batch
 from framestow.replay.samplers.sampler import Draw
 from framestow.replay.settings.observation_layout import Stacks
+from framestow.replay.steps.step_store import not_stored
 from framestow.storage.frame_storage import FrameSnapshot
 
 MAX_BUFFERS = 8  # of a pool, for each array of an observation
@@ -216,10 +217,7 @@ class BatchBuilder:
         """Return ``indices`` as a draw with weights of 1; raise ``NothingToSampleError`` if one is not stored."""
         missing = indices[~self._steps.is_sampleable(indices)]
         if missing.size:
-            raise NothingToSampleError(
-                f"transition {missing[0]} is not stored: it was evicted or never appended; take indices from "
-                "sampleable_indices()"
-            )
+            raise not_stored(missing[0], "transition")
         return Draw(indices, np.ones(len(indices), np.float32))
 
     def look_up(
@@ -331,10 +329,7 @@ def step_sequences(parts: MemoryParts, indices: npt.NDArray[np.int64], length: i
     with parts.lock:
         missing = indices[parts.steps.places(indices)[0] < 0]
         if missing.size:
-            raise NothingToSampleError(
-                f"step {missing[0]} is not stored: it was evicted or never appended; take indices from "
-                "sampleable_indices()"
-            )
+            raise not_stored(missing[0])
         followed = parts.steps.follow(indices, length)[0]
         is_step = followed >= 0
         fields = parts.steps.resolve_steps(followed[is_step])[1]

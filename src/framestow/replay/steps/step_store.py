@@ -2,8 +2,8 @@
 
 A step store knows actions, rewards, flags and the positions of frames; the storage has the frames themselves. Native
 code does the work (``_core/step_store.hpp`` defines the terms); ``RingSteps`` and ``BlockSteps`` save and restore it. A
-step store saves all steps but the newest in *sealed blocks*. These never change, so each is written once, by its key.
-``state`` returns the rest, which is small and is written with every commit.
+step store saves all steps but the newest in *sealed blocks*. A save writes each once, by its key, and again as the next
+version if rewards or extras of its steps were set. ``state`` returns the rest, which is small, for every commit.
 """
 
 from __future__ import annotations
@@ -16,10 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import BEGINS_EPISODE, StepStore
-from framestow.errors import DamagedDataError
+from framestow.errors import DamagedDataError, NothingToSampleError
 from framestow.interface import plural
 from framestow.replay.settings.action_spec import ActionSpec
 from framestow.replay.settings.step_fields import NO_EXTRAS, ExtrasSpec, slot_record
+
+
+def not_stored(index: int, kind: str = "step", way_out: str = "take indices from sampleable_indices()") -> Exception:
+    """Return the error of a call that was given the index of no stored step."""
+    return NothingToSampleError(f"{kind} {index} is not stored: it was evicted or never appended; {way_out}")
 
 
 @dataclass(frozen=True)

@@ -43,9 +43,9 @@ class StoreWriter(Closing):
     A block that is evicted between 1 and 2 is written, but no commit names it. After an interruption at any line, the
     next commit starts from the files on the disk and ignores its earlier state in RAM.
 
-    Whoever writes everything begins a new id. Before its first file, a commit lists the id: it repeats the newest
-    commit of the folder, or says that nothing was saved yet. So a killed save changes nothing, and the next writer
-    knows its files. Removed are only files of a listed id that no existing commit names.
+    A writer that continues no generation begins a new id. Before its first file, a commit lists the id: it repeats the
+    newest commit of the folder, or says that nothing was saved yet. So a killed save changes nothing, and the next
+    writer knows its files. Removed are only files of a listed id that no existing commit names.
 
     Raises:
         DamagedDataError: a commit of the folder is damaged, or its logs have none; the message names it.
