@@ -27,7 +27,7 @@ LIMITS = {  # lines, files
     "frames": (1_034, 6),  # frames of a pickle are shared by a deepcopy
     "integrations": (5_179, 24),  # drop-ins in a folder or within a budget; priorities for Stable-Baselines3
     "offline": (2_512, 8),  # plain files of D4RL, d3rlpy and NumPy, checked; full disks; filled buffers
-    "replay": (11_209, 50),  # ensembles of memories; changes and forgetting of steps; four folders
+    "replay": (11_205, 50),  # ensembles of memories; changes and forgetting of steps; four folders
     "storage": (1_965, 10),  # the one door to files
     "torch": (838, 5),  # workers of PyTorch's DataLoader
     "training": (4_479, 16),  # reports leave out what trained much longer

@@ -59,11 +59,7 @@ class Budget:
 
     def wants_flush(self, num_bytes: int) -> bool:
         """Return whether ``num_bytes``, with files, exceed the budget, and a flush would free enough of them."""
-        return (
-            self.max_bytes is not None
-            and num_bytes > self.max_bytes
-            and (self.evicted_bytes > self.max_bytes // (2 * DEAD_PART))
-        )
+        return self.max_bytes is not None and num_bytes > self.max_bytes and self.evicted_bytes > self.max_flushed_bytes
 
     def reserve_output(self, output_bytes: int) -> None:
         """Reserve up to ``output_bytes`` for coming batches; call ``evict_to_fit`` afterwards."""
