@@ -5,7 +5,6 @@ Slow, and obviously in order: a loaded memory must have these transitions, no ot
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import struct
@@ -60,7 +59,7 @@ class PlainStore:
         if len(state) != self.commit["state_bytes"]:
             raise BrokenStoreError(f"size of {newest}")
         self.settings = self.commit["memory"]["settings"]
-        self.state = dict(np.load(io.BytesIO(state)))
+        self.state = dict(arrays_in(state))
         self.arrays = list(arrays_of(self.settings["frame"]))
         # Of each array: axis, number of frames, and entries of each frame along the axis.
         self.stacks = self.settings["stacks"] or [[0, self.settings["stack"], None]] * len(self.arrays)
@@ -201,6 +200,14 @@ class PlainStore:
 
 
 BLOCK_FIELDS = ("numbers", "env_ids", "segments", "num_steps", "are_sealed")
+
+
+def arrays_in(state: bytes) -> Iterator[tuple[str, NDArray[Any]]]:
+    line, _, values = state.partition(b"\n")
+    for name, (dtype, shape) in json.loads(line).items():
+        size = math.prod(shape)
+        yield name, np.frombuffer(values, dtype, size).reshape(shape)
+        values = values[size * np.dtype(dtype).itemsize :]
 
 
 def arrays_of(frame: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -153,7 +153,7 @@ def test_left_over_files_of_a_killed_process_are_removed_and_the_newest_checkpoi
     _assert_equal_states(grown(run_state(40), 80), read_checkpoint(checkpoints / "step-000000000080"))
 
 
-@pytest.mark.parametrize("name", ["MANIFEST", "agent.safetensors", "state.npz"])
+@pytest.mark.parametrize("name", ["MANIFEST", "agent.safetensors", "state.safetensors"])
 def test_the_previous_checkpoint_stays_while_the_newest_is_damaged(checkpoints: Path, name: str) -> None:
     state = run_state(40)
     previous = write_checkpoint(checkpoints, state)
@@ -221,7 +221,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again_with_an_empty_mem
     assert left[0].startswith("COMMIT.")  # nothing is saved
 
 
-@pytest.mark.parametrize("name", ["MANIFEST", "agent.safetensors", "state.npz"])
+@pytest.mark.parametrize("name", ["MANIFEST", "agent.safetensors", "state.safetensors"])
 def test_a_flipped_byte_is_found_and_its_file_named(checkpoints: Path, name: str) -> None:
     checkpoint = write_checkpoint(checkpoints, run_state(40))
     path = checkpoint / name

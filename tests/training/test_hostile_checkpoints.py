@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
 import shutil
@@ -10,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+import safetensors.numpy
 import safetensors.torch
 import torch
 
@@ -24,7 +23,7 @@ from framestow.training.run_folder import RunFolder
 from oracles.hostile_folders import bounded
 from training.catch_runs import catch_settings, make_catch
 
-AGENT, STATE = "agent.safetensors", "state.npz"
+AGENT, STATE = "agent.safetensors", "state.safetensors"
 SETTINGS = catch_settings(steps=136, num_envs=2, memory=150)  # some updates
 VALUES: list[Any] = [
     None,
@@ -109,19 +108,13 @@ def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _tree_and_arrays(name: str, content: bytes) -> tuple[Any, dict[str, Any]]:
-    if name == STATE:
-        arrays = dict(np.load(io.BytesIO(content)))
-        return json.loads(arrays.pop(TREE).tobytes()), arrays
     end = 8 + int.from_bytes(content[:8], "little")
-    return json.loads(json.loads(content[8:end])["__metadata__"][TREE]), safetensors.torch.load(content)
+    load = safetensors.torch.load if name == AGENT else safetensors.numpy.load
+    return json.loads(json.loads(content[8:end])["__metadata__"][TREE]), load(content)
 
 
 def _packed(name: str, tree: str, arrays: dict[str, Any]) -> bytes:
-    if name == AGENT:
-        return safetensors.torch.save(arrays, {TREE: tree})
-    file = io.BytesIO()
-    np.savez(file, **arrays, **{TREE: np.frombuffer(tree.encode(), np.uint8)})
-    return file.getvalue()
+    return (safetensors.torch.save if name == AGENT else safetensors.numpy.save)(arrays, {TREE: tree})
 
 
 def test_a_whole_checkpoint_is_taken(checkpoint: Path) -> None:
@@ -193,13 +186,10 @@ def test_any_value_in_the_manifest(checkpoint: Path, value: Any) -> None:
 @pytest.mark.parametrize("name", [AGENT, STATE])
 def test_a_small_file_that_becomes_large_is_refused_before_it_does(checkpoint: Path, name: str) -> None:
     _, arrays = _tree_and_arrays(name, (checkpoint / name).read_bytes())
-    zeros = io.BytesIO()
-    np.savez_compressed(zeros, **{TREE: np.zeros(10**8, np.uint8)})
     header = json.dumps({"a": {"dtype": "U8", "shape": [2**40], "data_offsets": [0, 2**40]}}).encode()
     first = next(iter(arrays))
     again = ["array" if name == STATE else "tensor", first]
     bombs = {
-        "compressed": zeros.getvalue(),
         "more than the file": len(header).to_bytes(8, "little") + header,
         "a header of 2**60 bytes": (2**60).to_bytes(8, "little"),
         "one array many times": _packed(name, json.dumps(["list", [again] * 10**5]), {first: arrays[first]}),

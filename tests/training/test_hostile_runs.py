@@ -33,10 +33,10 @@ from training.catch_runs import catch_settings, make_catch
 CHECKPOINT = "checkpoints/step-000000000030"
 FILES = [
     *("settings.json", ".lock", "episodes.csv", "progress.csv", "evaluation.json", "report.html", "memory.html"),
-    *("Catch-30.mp4", f"{CHECKPOINT}/MANIFEST", f"{CHECKPOINT}/agent.safetensors", f"{CHECKPOINT}/state.npz"),
+    *("Catch-30.mp4", f"{CHECKPOINT}/MANIFEST", f"{CHECKPOINT}/agent.safetensors", f"{CHECKPOINT}/state.safetensors"),
     *(CHECKPOINT, "checkpoints", "memory"),
 ]
-UNUSED = [".lock", "memory.html", f"{CHECKPOINT}/agent.safetensors", f"{CHECKPOINT}/state.npz"]  # by a report
+UNUSED = [".lock", "memory.html", f"{CHECKPOINT}/agent.safetensors", f"{CHECKPOINT}/state.safetensors"]  # by a report
 
 
 def _resume(path: Path) -> None:

@@ -8,7 +8,7 @@
             MANIFEST                a checksum of the file, then JSON: the size and checksum of each file, and the
                                     generation of the memory
             agent.safetensors       weights and optimiser (``pack_agent``)
-            state.npz               environments, counters and random generators (``pack_state``)
+            state.safetensors       environments, counters and random generators (``pack_state``)
         step-….….partial/           a checkpoint being written, whose name nobody can guess; the next start removes it
 
 A checkpoint is written in this order: its files and the generation of the memory, the rename to the final name, the
@@ -27,30 +27,30 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import safetensors
+import safetensors.numpy
 import safetensors.torch
 import torch
 
 from framestow.agents.dqn import DQN
 from framestow.distributed.replay import keep_only, start_over
-from framestow.errors import CheckpointError, DamagedDataError, DivergedError, IncompatibleError, InvalidSettingsError
+from framestow.errors import CheckpointError, DivergedError, IncompatibleError, InvalidSettingsError
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.store.format import pack_arrays, unpack_arrays
 from framestow.storage.files.file_system import DISK, finished_name
 from framestow.storage.files.manifest import MANIFEST, read_checked, read_manifest, write_checked, write_manifest
 from framestow.training.training_run import MOST_COUNT, RunMemory
 
-KIND, VERSION = "framestow checkpoint", 2  # of the manifest; others are refused
-AGENT, STATE, MEMORY = "agent.safetensors", "state.npz", "memory"  # names in the folder of a checkpoint
-MOST_STATE_BYTES = 2**28  # of state.npz; an Atari environment takes 30 KB
-TREE = "tree"  # name of the JSON tree among the arrays of an .npz file, and in the metadata of a .safetensors file
-MOST_TREE_BYTES = 4 * 2**20  # parsed JSON takes some 30 times as much
+KIND, VERSION = "framestow checkpoint", 3  # of the manifest; others are refused
+AGENT, STATE, MEMORY = "agent.safetensors", "state.safetensors", "memory"  # names in the folder of a checkpoint
+MOST_STATE_BYTES = 2**28  # of the state; an Atari environment takes 30 KB
+TREE = "tree"  # name of a JSON tree in the metadata of a .safetensors file
+MOST_HEADER_BYTES = 4 * 2**20  # of such a file; parsed JSON takes some 30 times as much
 _LENGTH_BYTES = 8  # of the length of the header, at the beginning of a .safetensors file
 _NAME, _PARTIAL = re.compile(r"step-\d{12}"), re.compile(r"step-\d{12}\.[0-9a-f]{16}\.partial")
 
@@ -329,20 +329,13 @@ def pack_agent(state: dict[str, Any]) -> bytes:
     {'online': {'bias': tensor([1., 1.])}, 'num_updates': 7}
     """
     tensors: dict[str, torch.Tensor] = {}
-    tree = _tree(_describe(state, "", [], tensors))
-    return safetensors.torch.save({name: tensor.contiguous() for name, tensor in tensors.items()}, {TREE: tree})
+    described = _describe(state, "", [], tensors)
+    return _pack(described, {name: one.contiguous() for name, one in tensors.items()}, safetensors.torch.save)
 
 
 def unpack_agent(stored: bytes) -> dict[str, Any]:
     """Return the state that ``pack_agent`` packed, with tensors on the CPU; raises ``ValueError`` for other bytes."""
-    end = _LENGTH_BYTES + int.from_bytes(stored[:_LENGTH_BYTES], "little")
-    if not _LENGTH_BYTES < end <= min(len(stored), MOST_TREE_BYTES):
-        raise ValueError(f"its header ends at byte {end:,}: the file has {len(stored):,}, and a header some thousand")
-    try:
-        tensors = safetensors.torch.load(stored)
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"not a file of tensors: {error}") from error
-    return _unpack(json.loads(stored[_LENGTH_BYTES:end])["__metadata__"][TREE], tensors)
+    return _unpack(stored, safetensors.torch.load)
 
 
 def tensors_of(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
@@ -355,10 +348,10 @@ def tensors_of(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]
 
 
 def pack_state(state: dict[str, Any]) -> bytes:
-    """Return ``state`` as the bytes of an .npz file: a JSON tree, and every array and bytes object as an array.
+    """Return ``state`` as the bytes of a .safetensors file, which numbers arrays and bytes objects.
 
     Values may be dicts with string keys, lists, tuples, None, bool, int of any size, float, str, bytes, NumPy scalars
-    and arrays without Python objects.
+    and arrays of numbers.
 
     Raises:
         InvalidSettingsError: another kind of value, with its path; or more than ``unpack_state`` takes.
@@ -367,39 +360,44 @@ def pack_state(state: dict[str, Any]) -> bytes:
     {'seed': 1267650600228229401496703205376, 'left': (b'x', [None, 0.5])}
     """
     arrays: list[npt.NDArray[Any]] = []
-    tree = _tree(_describe(state, "state", arrays)).encode()
-    named = {str(number): array for number, array in enumerate(arrays)}
-    return pack_arrays({**named, TREE: np.frombuffer(tree, np.uint8)})
+    described = _describe(state, "state", arrays)
+    return _pack(described, {str(number): array for number, array in enumerate(arrays)}, safetensors.numpy.save)
 
 
 def unpack_state(stored: bytes) -> dict[str, Any]:
     """Return the state that ``pack_state`` packed; raises ``ValueError`` for other bytes."""
+    return _unpack(stored, safetensors.numpy.load)
+
+
+def _pack(
+    described: list[Any], named: dict[str, Any], save: Callable[[dict[str, Any], dict[str, str]], bytes]
+) -> bytes:
+    stored = save(named, {TREE: json.dumps(described)})
+    if (end := _header_end(stored)) > MOST_HEADER_BYTES:
+        raise InvalidSettingsError(
+            f"the state has {end:,} bytes beside its arrays: a checkpoint takes at most {MOST_HEADER_BYTES:,}; "
+            "keep long lists as arrays"
+        )
+    return stored
+
+
+def _unpack(stored: bytes, load: Callable[[bytes], dict[str, Any]]) -> dict[str, Any]:
+    """Return the state of a file. Its tree has each tensor once: repeated, a small file would become large."""
+    end = _header_end(stored)
+    if not _LENGTH_BYTES < end <= min(len(stored), MOST_HEADER_BYTES):
+        raise ValueError(f"its header ends at byte {end:,}: the file has {len(stored):,}, and a header some thousand")
     try:
-        arrays = unpack_arrays(stored, "")
-    except DamagedDataError as error:
-        raise ValueError(f"not a packed state: {error.__cause__}") from error
-    tree = arrays.pop(TREE)
-    if tree.nbytes > MOST_TREE_BYTES:
-        raise ValueError(f"its tree has {tree.nbytes:,} bytes, and framestow writes at most {MOST_TREE_BYTES:,}")
-    return _unpack(tree.tobytes(), arrays)
-
-
-def _unpack(tree: str | bytes, named: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of a JSON tree, which has each of ``named`` once: repeated, a small file would become large."""
-    state = _rebuild(json.loads(tree), named)
+        named = load(stored)
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"not a file of tensors: {error}") from error
+    state = _rebuild(json.loads(json.loads(stored[_LENGTH_BYTES:end])["__metadata__"][TREE]), named)
     if named or not isinstance(state, dict):
         raise ValueError(f"its tree is no dictionary, or lacks {sorted(named)[:3]}")
     return state
 
 
-def _tree(described: list[Any]) -> str:
-    tree = json.dumps(described)
-    if len(tree) > MOST_TREE_BYTES:
-        raise InvalidSettingsError(
-            f"the state has {len(tree):,} bytes beside its arrays: a checkpoint takes at most {MOST_TREE_BYTES:,}; "
-            "keep long lists as arrays"
-        )
-    return tree
+def _header_end(stored: bytes) -> int:
+    return _LENGTH_BYTES + int.from_bytes(stored[:_LENGTH_BYTES], "little")
 
 
 def _describe(
@@ -424,11 +422,11 @@ def _describe(
     if isinstance(value, (bytes, bytearray)):
         arrays.append(np.frombuffer(bytes(value), np.uint8))
         return ["bytes", len(arrays) - 1]
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        arrays.append(value)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.itemsize <= 8:
+        arrays.append(np.asarray(value, order="C"))  # another order would be saved as if it were this one
         return ["array", len(arrays) - 1]
     raise InvalidSettingsError(
-        f"{path} is a {type(value).__name__}: a state has numbers, strings, bytes and plain arrays; convert it"
+        f"{path} is a {type(value).__name__}: a state has numbers, strings, bytes and arrays of numbers; convert it"
     )
 
 
@@ -444,6 +442,4 @@ def _rebuild(described: list[Any], named: dict[str, Any]) -> Any:
     if kind not in ("bytes", "array", "tensor"):
         raise ValueError(f"its tree has a value of kind {str(kind)[:60]!r}")
     array = named.pop(str(content))
-    if kind == "tensor":
-        return array
-    return array.tobytes() if kind == "bytes" else array.copy()  # an unpacked array is read-only
+    return array.tobytes() if kind == "bytes" else array

@@ -67,7 +67,7 @@ def strangers(run: Path) -> list[str]:
     if checkpoints.is_dir():
         found += [path for path in checkpoints.iterdir() if path != newest]
     if newest:
-        belongs = {"MANIFEST", "agent.safetensors", "state.npz"}
+        belongs = {"MANIFEST", "agent.safetensors", "state.safetensors"}
         found += [path for path in newest.iterdir() if path.name not in belongs]
     found += _strangers_in_store(run / "memory")
     return sorted(str(path.relative_to(run)) for path in found)

@@ -19,7 +19,7 @@ from framestow.replay.steps.step_store import POSITION_RANGE, steps_in_pieces
 from framestow.replay.steps.step_stores import AnySteps
 from framestow.storage.frame_storage import FrameSnapshot
 
-STEPS_PER_PIECE = 2**16  # that are looked up at a time
+STEPS_PER_PIECE = 2**14  # that are looked up at a time, in arrays that fit the heap and the processor's cache
 
 ENDS = TERMINATED | TRUNCATED
 
@@ -65,6 +65,7 @@ def find_step_problems(
         return
     newest, starts = steps.newest_positions, _Starts(steps)
     has_all = isinstance(steps, RingSteps) and not steps.lost.size
+    dtype = np.uint16 if settings.num_envs <= 2**16 else np.int64
     carried: Columns = [np.empty(0, np.int64)] * 4  # the newest step of each environment
     for indices in steps_in_pieces(steps, STEPS_PER_PIECE):
         windows, fields = steps.resolve_steps(indices, with_extras=False)
@@ -81,7 +82,8 @@ def find_step_problems(
             yield "an action is outside of its space"
         piece = (windows.env_ids, windows.last_positions, windows.counts, steps.flags_of(indices))
         columns: Columns = [np.concatenate([before, new]) for before, new in zip(carried, piece, strict=True)]
-        order = np.argsort(columns[0], kind="stable")  # the steps of an environment, by index
+        # The steps of an environment, by index: NumPy sorts two bytes by their digits.
+        order = np.argsort(columns[0].astype(dtype), kind="stable")
         env_ids, lasts, counts, flags = carried = [column[order] for column in columns]
         next_counts = np.where(flags & BORDER, 2, np.minimum(counts + 1, settings.stack + 1))
         is_same, apart = np.diff(env_ids, prepend=-1) == 0, np.diff(lasts, prepend=0)

@@ -18,12 +18,10 @@ newest. The commit ``before`` the newest stays too, and answers only if the newe
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import re
 import secrets
-import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import checksum
-from framestow.errors import DamagedDataError, FramestowError
+from framestow.errors import DamagedDataError, FramestowError, InvalidSettingsError
 from framestow.interface import warn_caller
 from framestow.storage.files.block_format import (
     ID_DIGITS,
@@ -251,53 +249,45 @@ def convert_settings(folder: Path, commit: Commit, convert: Callable[[dict[str, 
 
 
 def pack_arrays(arrays: Arrays) -> bytes:
-    """Return the bytes of an uncompressed .npz file of ``arrays``, which must not contain Python objects.
+    r"""Return arrays as bytes: a line of JSON with the dtype and shape of each, then their values, in this order.
 
-    >>> unpack_arrays(pack_arrays({"rewards": np.array([0.5, 2.0])}), "state.npz")
-    {'rewards': array([0.5, 2. ])}
+    Raises:
+        InvalidSettingsError: an array has Python objects or records.
+
+    >>> pack_arrays({"flags": np.array([[1, 2]], np.uint8)})
+    b'{"flags": ["|u1", [1, 2]]}\n\x01\x02'
     """
-    stored = io.BytesIO()
-    try:
-        np.savez(stored, **arrays)  # type: ignore[arg-type]
-    except ValueError as error:
-        # After a Ctrl-C within an array, closing the archive raises a ValueError that hides KeyboardInterrupt.
-        raise error.__context__ or error from None
-    return stored.getvalue()
+    for name, array in arrays.items():
+        if array.dtype.hasobject or array.dtype.names:
+            raise InvalidSettingsError(f"{name} has values of {array.dtype}: they cannot be saved; use numbers")
+    described = {name: [array.dtype.str, array.shape] for name, array in arrays.items()}
+    return b"".join([json.dumps(described).encode(), b"\n", *(array.tobytes() for array in arrays.values())])
 
 
-def unpack_arrays(stored: bytes, name: str) -> Arrays:
-    """Return the arrays in the bytes of the .npz file ``name``; they are read-only.
-
-    Safe for damaged or hostile files: nothing is unpickled or decompressed, and no array is larger than its bytes in
-    the file. Uses at most twice the file's size.
+def unpack_arrays(stored: bytes, file: str) -> Arrays:
+    """Return the arrays that ``pack_arrays`` packed. Safe for any bytes: nothing is larger than they are.
 
     Raises:
         DamagedDataError: the content is anything else; the message names the file.
+
+    >>> unpack_arrays(pack_arrays({"rewards": np.array([0.5, 2.0])}), "COMMIT.000001")
+    {'rewards': array([0.5, 2. ])}
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(stored)) as archive:
-            members = archive.infolist()
-            if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-                raise ValueError("its arrays are compressed")
-            if sum(member.file_size for member in members) > len(stored):
-                raise ValueError("its arrays are larger than the file")
-            arrays = {}
-            for member in members:
-                content = archive.read(member)
-                header = io.BytesIO(content)
-                if np.lib.format.read_magic(header) != (1, 0):
-                    raise ValueError("an array has a header of another version")
-                shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(header)
-                size, start = math.prod(shape), header.tell()
-                if dtype.hasobject or size * dtype.itemsize != len(content) - start:
-                    raise ValueError(f"an array of {dtype} and shape {shape} has {len(content) - start} bytes")
-                array = np.frombuffer(content, dtype, size, start).reshape(shape, order="F" if is_fortran else "C")
-                arrays[member.filename.removesuffix(".npy")] = array
-            return arrays
-    except Exception as error:  # zipfile and NumPy raise many types for damaged bytes
+        start = stored.index(b"\n", 0, MOST_MANIFEST_BYTES) + 1
+        arrays = {}
+        for name, (code, shape) in json.loads(stored[:start]).items():
+            dtype, size = np.dtype(str(code)), math.prod(shape)
+            if dtype.hasobject or min(shape, default=0) < 0:
+                raise ValueError(f"an array has values of {dtype} and the shape {shape}")
+            arrays[name] = np.frombuffer(stored, dtype, size, start).reshape(shape).copy()  # aligned
+            start += size * dtype.itemsize
+        if start != len(stored):
+            raise ValueError(f"the arrays have {start:,} of {len(stored):,} bytes")
+        return arrays
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DamagedDataError(
-            f"{name}: the file does not contain arrays as framestow writes them ({error}); "
-            f"{repair_hint(Path(name).parent)}"
+            f"{file}: it does not have arrays as framestow writes them ({error}); {repair_hint(Path(file).parent)}"
         ) from error
 
 

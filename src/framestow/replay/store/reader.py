@@ -40,10 +40,10 @@ from framestow.replay.store.snapshot import (
     SEGMENT_SPANS,
     SPAN_COUNTS,
     VERSIONS,
-    iterate_sealed_segments,
+    list_sealed_segments,
     open_segments,
 )
-from framestow.storage.files.block_format import BlockKey, repair_hint
+from framestow.storage.files.block_format import BlockKey, repair_hint, split_keys, unpack_keys
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.frame_storage import FrameStorage
@@ -252,7 +252,7 @@ class StoredMemory(Closing):
         """Restore the sealed segments; yield an error for each damaged one that is skipped."""
         storage, num_frames = parts.storage, parts.storage.frames_per_segment
         evicted: dict[int, list[range]] = {}  # by environment, frames that need not be restored
-        for key in iterate_sealed_segments(self.arrays):
+        for key in unpack_keys(list_sealed_segments(self.arrays)):
             env_id, first = parts.settings.tracks.env_of(key.track), key.number * num_frames
             if any(first in frames and first + num_frames - 1 in frames for frames in evicted.get(env_id, ())):
                 continue
@@ -426,13 +426,12 @@ def _frame_bytes(settings: MemorySettings, arrays: Arrays, log: BlockLogReader, 
         for raw, frame in zip(raw_bytes, settings.frame.frame_specs, strict=True)
     ]
     positions, sizes = arrays[NEXT_POSITIONS].tolist(), arrays[OPEN_SIZES].tolist()
-    total = 0
-    for key in iterate_sealed_segments(arrays):
-        array = tracks.array_of(key.track)
-        total += SEGMENT_BYTES
+    sealed = list_sealed_segments(arrays)
+    array_of, in_log = split_keys(sealed)[0] // settings.num_envs, log.sizes(sealed)
+    total = SEGMENT_BYTES * len(sealed)
+    for array, raw in enumerate(raw_bytes):
         if not stay_in_files[array]:
-            size = log.find(key).size if key in log else 0
-            total += max(size, raw_bytes[array] * length)
+            total += int(np.maximum(in_log[array_of == array], raw * length).sum())
     for track, (position, size) in enumerate(zip(positions, sizes, strict=True)):
         array = tracks.array_of(track)
         if size:

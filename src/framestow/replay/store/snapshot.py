@@ -6,7 +6,7 @@ segments of frames and sealed blocks of steps never change, and the logs store t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from threading import RLock
 from types import MappingProxyType
@@ -202,14 +202,17 @@ def open_segments(arrays: Arrays) -> list[tuple[int, npt.NDArray[np.uint8]]]:
     return list(zip(arrays[NEXT_POSITIONS].tolist(), segments, strict=True))
 
 
-def iterate_sealed_segments(arrays: Arrays) -> Iterator[BlockKey]:
-    """Yield the sealed segments that a state names, by track of frames and number.
+def list_sealed_segments(arrays: Arrays) -> PackedKeys:
+    """Return the packed keys of the sealed segments that a state names, ascending.
 
     >>> from framestow.storage.files.block_format import pack_keys
     >>> arrays = frame_arrays([100, 80], [b"a", b""], pack_keys([0, 0, 1], np.array([3, 4, 9])))
-    >>> [tuple(key) for key in iterate_sealed_segments(arrays)]
+    >>> [tuple(key) for key in unpack_keys(list_sealed_segments(arrays))]
     [(0, 3), (0, 4), (1, 9)]
     """
     tracks = np.repeat(np.arange(len(arrays[SPAN_COUNTS])), arrays[SPAN_COUNTS])
-    for track, (first, last) in zip(tracks.tolist(), arrays[SEGMENT_SPANS].tolist(), strict=True):
-        yield from (BlockKey(track, number) for number in range(first, last + 1))
+    firsts, lasts = arrays[SEGMENT_SPANS].T
+    lengths = lasts - firsts + 1
+    before = np.cumsum(lengths) - lengths  # segments of the spans before
+    numbers = np.arange(lengths.sum()) + np.repeat(firsts - before, lengths)
+    return pack_keys(np.repeat(tracks, lengths), numbers)

@@ -44,8 +44,8 @@ from framestow.replay.store.reader import (
     StoredMemory,
     steps_bytes,
 )
-from framestow.replay.store.snapshot import NEXT_POSITIONS, OPEN_SIZES, iterate_sealed_segments, open_segments
-from framestow.storage.files.block_format import BlockKey, Damage, FileState, LogPlace, LogState
+from framestow.replay.store.snapshot import NEXT_POSITIONS, OPEN_SIZES, list_sealed_segments, open_segments
+from framestow.storage.files.block_format import BlockKey, Damage, FileState, LogPlace, LogState, unpack_keys
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.frame_storage import FrameStorage
@@ -508,7 +508,7 @@ class VerifiedGeneration:
     def _remove_lost_segments(self) -> None:
         length, env_of = self.stored.commit.frames_per_segment, self.stored.settings.tracks.env_of
         firsts = self.stored.arrays[NEXT_POSITIONS] // length
-        for key in iterate_sealed_segments(self.stored.arrays):
+        for key in unpack_keys(list_sealed_segments(self.stored.arrays)):
             firsts[key.track] = min(firsts[key.track], key.number)
             if key in self.stored.frames:
                 self.intact_segments.append(key)

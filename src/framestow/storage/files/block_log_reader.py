@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from framestow._core import checksum
 from framestow.errors import DamagedDataError
@@ -98,6 +99,14 @@ class BlockLogReader(Closing):
         """Return where a block is, unverified; raise ``KeyError`` if it does not exist."""
         row = self._table[key]
         return BlockSpan(self._logs[row.file].path, row.offset, row.size, row.checksum)
+
+    def sizes(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the bytes of many blocks by their packed keys, 0 for those that do not exist."""
+        rows = self._table.rows()
+        if not len(rows.keys):
+            return np.zeros(len(keys), np.int64)
+        found = np.searchsorted(rows.keys, keys).clip(max=len(rows.keys) - 1)
+        return np.where(rows.keys[found] == keys, rows.sizes[found].astype(np.int64), 0)
 
     def version(self, key: BlockKey) -> int:
         """Return the version of a block; raise ``KeyError`` if it does not exist."""
