@@ -18,24 +18,24 @@ SLACK = 40  # lines, or words of pages in tens, that a part may lie below its li
 
 LIMITS = {  # lines, files
     "(root)": (1_074, 7),  # ReplayEnsemble is public; missing calls say why; warnings name the user's line
-    "_core": (16_255, 94),  # Core, Planner, generated types; pixels to floats; steps change and are forgotten
+    "_core": (16_285, 94),  # Core, Planner, generated types; pixels to floats; steps change; commits in budgets
     "agents": (1_135, 7),  # images reach the network by one native pass
     "benchmarking": (1_632, 8),
     "cli": (2_489, 15),  # import and export of arrays; pickled buffers; what a run will take
-    "distributed": (2_663, 8),  # folders and logs of shards by the one door to files
+    "distributed": (2_664, 8),  # folders and logs of shards by the one door to files
     "envs": (4_896, 26),  # counts in messages are in the singular, too
     "frames": (1_034, 6),  # frames of a pickle are shared by a deepcopy
     "integrations": (5_179, 24),  # drop-ins in a folder or within a budget; priorities for Stable-Baselines3
     "offline": (2_512, 8),  # plain files of D4RL, d3rlpy and NumPy, checked; full disks; filled buffers
-    "replay": (11_199, 50),  # ensembles of memories; changes and forgetting of steps; four folders
+    "replay": (11_226, 50),  # ensembles; changes and forgetting of steps; four folders; commits in budgets
     "storage": (1_974, 10),  # the one door to files; sizes of many blocks at once
     "torch": (838, 5),  # workers of PyTorch's DataLoader
-    "training": (4_475, 16),  # reports leave out what trained much longer
+    "training": (4_476, 16),  # reports leave out what trained much longer
     "viewer": (2_712, 20),  # a server with limits; damage is shown
-    "tests": (55_239, 404),  # ensembles, loaders, arrays, drop-ins in folders; kills at each operation of a store
+    "tests": (55_269, 404),  # ensembles, loaders, arrays, drop-ins and budgets on disk; kills at each operation
     "benchmarks": (6_418, 41),  # figures of sample(32) beside each other
 }
-WORDS_OF_PAGES = 62_398  # of docs, README and CONTRIBUTING; arrays, ensembles, loaders, masks, changes, disks
+WORDS_OF_PAGES = 62_370  # of docs, README and CONTRIBUTING; arrays, ensembles, loaders, masks, changes, disks
 
 
 def size_of(files: Iterable[Path]) -> tuple[int, int]:

@@ -75,7 +75,17 @@ std::size_t FrameStore::charged_bytes() const {
     const std::size_t segment_bytes = format_.is_raw
                                           ? arena_.most_bytes_of(num_sealed_ + num_raw_, raw_bytes, sealed_bytes_)
                                           : arena_.most_bytes(sealed_bytes_);
-    return segment_bytes + num_sealed_ * kSegmentCharge + open_bytes_ + num_frames * step_bytes_ + fixed_charge();
+    return segment_bytes + num_sealed_ * kSegmentCharge + open_bytes_ + num_frames * step_bytes_ + fixed_charge() +
+           commits_.count * (commit_charge() + commits_.step_bytes * std::min(num_frames, commits_.most_steps));
+}
+
+// A commit has at most a segment of each environment: of twice the usual size, but no larger than uncompressed.
+std::size_t FrameStore::commit_charge() const {
+    const std::size_t raw_bytes = raw_segment_bytes(format_, frames_per_segment_);
+    if (num_sealed_ == 0) {
+        return open_bytes_ + num_raw_ * raw_bytes;
+    }
+    return envs_.size() * (format_.is_raw ? raw_bytes : std::min(raw_bytes, 2 * sealed_bytes_ / num_sealed_));
 }
 
 std::size_t FrameStore::fixed_charge() const {

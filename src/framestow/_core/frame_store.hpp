@@ -89,6 +89,14 @@ public:
     std::size_t charged_bytes() const;
     void charge_steps(std::size_t step_bytes) { step_bytes_ = step_bytes; }  // from now on; only for the writer
 
+    // What the commits of a store have besides, each: the open segments, and the steps of blocks that are not full.
+    struct Commits {
+        std::size_t count = 0;
+        std::size_t most_steps = 0;
+        std::size_t step_bytes = 0;
+    };
+    void charge_commits(const Commits& commits) { commits_ = commits; }
+
     // Appends frame i to env_ids[i]; an environment may repeat. `stretch_starts`: one per frame, or null if no frame
     // begins a stretch whose padding is stored. append_without_waiting stops before it would have to wait for readers,
     // and returns the number of frames appended.
@@ -212,6 +220,7 @@ private:
     void seal(EnvFrames& env);
     SegmentOwner owner_of_open(const EnvFrames& env) const;
     void drop_open(EnvFrames& env);
+    std::size_t commit_charge() const;
     std::size_t charged_size(const SegmentPlace& place) const;
     std::size_t charged_size_in_file(const FilePlace& place) const;
     ByteSpan segment_before(const EnvFrames& env);
@@ -234,6 +243,7 @@ private:
     FrameFormat format_;
     std::uint32_t frames_per_segment_;      // of every sealed segment
     std::size_t step_bytes_;                // charged for each frame besides its own bytes
+    Commits commits_;                       // charged besides
     mutable FairGate gate_;                 // held shared by readers that look segments up, exclusively by the writer
     SnapshotLedger snapshots_;              // the open ones
     std::vector<EnvFrames> envs_;           // by env_id; never resized

@@ -153,6 +153,7 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
             max_bytes=None if max_bytes is None else parse_bytes(max_bytes) // shards,
             frames_per_segment=frames_per_segment,
             extras=extras,
+            is_on_disk=directory is not None,
         )
         self.capacity, self.stack = self.settings.capacity * shards, self.settings.stack
         priorities = sampler_settings(sampler)

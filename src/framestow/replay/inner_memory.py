@@ -293,7 +293,7 @@ class InnerMemory:
     def live_in(self, directory: OpenStore, flush_every: float | None, memory: object) -> None:
         """Use ``directory`` from now on, and flush to it in the background while ``memory`` exists."""
         self.directory = self._stores[directory.path] = directory
-        self._budget.count_files(self.settings.retention == "random")
+        self._budget.count_files(self.settings.file_copies)
         self.parts.count_files(are_changed=bool(self.steps.block_versions))
         with self.lock:
             self.parts.evict_to_fit()

@@ -196,6 +196,7 @@ class ReplayMemory(MemoryProperties, Closing):
             label=label,
             frames_per_segment=frames_per_segment,
             extras=extras,
+            is_on_disk=folder is not None,
         )
         self._spaces = observation_space, action_space
         # What framestow's own modules use of the memory.

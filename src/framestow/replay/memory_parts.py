@@ -17,7 +17,7 @@ import numpy.typing as npt
 from framestow._core import BORDER, Core
 from framestow.errors import DamagedSegmentError, InvalidSettingsError
 from framestow.frames.observation_spec import Frames
-from framestow.replay.eviction.budget import Budget
+from framestow.replay.eviction.budget import COMMITS, Budget
 from framestow.replay.eviction.byte_amounts import KIB, format_bytes
 from framestow.replay.eviction.retention import DamagedSegments, OnDamage
 from framestow.replay.forked_draws import ForkedGenerator
@@ -70,7 +70,7 @@ class MemoryParts:
         self.generator = ForkedGenerator(self.seed)
         # Held for every change of the parts, and for every draw. Unpacking a batch happens without it.
         self.lock = threading.RLock()
-        self._step_copies = 1  # of a step and of its part of the sampler, in RAM and files
+        self._step_copies = self._sampler_copies = 1  # of a step and of its part of the sampler, in RAM and files
         self.has_borders = False
         """Whether a border was stored, for the budget: a batch with one has two windows for each transition."""
         self.refusal: Exception | None = None
@@ -260,14 +260,16 @@ class MemoryParts:
     def count_files(self, *, are_changed: bool) -> None:
         """Count steps in the files of a directory in the budget; ``are_changed``: rewards or extras of some changed."""
         self._step_copies = CHANGED_STEP_COPIES if are_changed else STEP_COPIES
+        self._sampler_copies = 1 + COMMITS
+        self.storage.charge_commits(COMMITS, self.steps.most_outside_blocks, _step_bytes(self.settings))
         self._charge_sampler()
 
     def _charge_sampler(self) -> None:
         """Count the bytes of steps and of the sampler in the budget."""
         sampler = self.notified_sampler.sampler
         self.budget.count_sampler(self._table_bytes(sampler))
-        step_bytes = _step_bytes(self.settings) + math.ceil(sampler.bytes_a_step)
-        self.storage.charge_steps(self._step_copies * step_bytes)
+        sampler_bytes = self._sampler_copies * math.ceil(sampler.bytes_a_step)
+        self.storage.charge_steps(self._step_copies * _step_bytes(self.settings) + sampler_bytes)
 
 
 def _open_extras_bytes(settings: MemorySettings, frames_per_segment: int) -> int:

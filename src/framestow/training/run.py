@@ -268,7 +268,8 @@ def check_memory(settings: Settings) -> None:
     frame = observation_spec(FrameSpec(find_preset(settings.preset).frame_shape))
     with memory_errors_name_options():
         max_bytes = None if settings.memory_bytes is None else parse_bytes(settings.memory_bytes)
-        MemorySettings(frame=frame, action=ActionSpec.from_space(1), max_bytes=max_bytes, **memory_arguments(settings))
+        arguments = memory_arguments(settings) | {"max_bytes": max_bytes, "is_on_disk": settings.memory_on_disk}
+        MemorySettings(frame=frame, action=ActionSpec.from_space(1), **arguments)
 
 
 def _new_memory(settings: Settings, env: VectorEnv[Any, Any, Any], store: Path | None) -> ReplayMemory:

@@ -98,3 +98,27 @@ def test_files_and_ram_stay_within_the_budget_while_a_flush_writes_what_ram_stil
 
     assert len(memory) == 4500
     assert disk.largest <= BUDGET
+
+
+@pytest.mark.parametrize("retention", ["fifo", "random"])
+@pytest.mark.parametrize("storage", ["packed", "raw"])
+@pytest.mark.parametrize("plain_frames", [0, 300])
+def test_a_small_budget_has_room_for_the_open_segments_of_commits(retention, storage, plain_frames, tmp_path):
+    noise, plain = (
+        np.random.default_rng(0).integers(0, 256, (300, 1, 36, 36), np.uint8),
+        np.zeros((1, 36, 36), np.uint8),
+    )
+    settings = {"retention": retention, "storage": storage, "max_bytes": 5_100_000, "flush_every": None}
+    memory = ReplayMemory(10**6, FrameSpec((36, 36)), 4, stack=4, directory=tmp_path, **settings)
+    disk = MeasuringDisk(memory, tmp_path)
+    with as_the_disk(disk):
+        memory.begin(noise[0])
+        for step in range(5_000):
+            phase = step % (300 + plain_frames)
+            memory.append([0], [0.0], [False], [False], noise[phase] if phase < 300 else plain)
+            if step % 100 == 0:
+                memory.flush()
+        memory.close()
+
+    assert len(memory) < 4_900
+    assert 0.35 * memory.max_bytes < disk.largest <= memory.max_bytes

@@ -366,6 +366,14 @@ void bind_frame_store(nb::module_& module) {
             "charge_steps", [](ArrayStores& self, std::size_t step_bytes) { self.first().charge_steps(step_bytes); },
             nb::arg("step_bytes"))
         .def(
+            "charge_commits",
+            [](ArrayStores& self, std::size_t num_commits, std::size_t most_steps, std::size_t step_bytes) {
+                for (std::size_t array = 0; array < self.size(); ++array) {
+                    self[array].charge_commits({num_commits, most_steps, array == 0 ? step_bytes : 0});
+                }
+            },
+            nb::arg("num_commits"), nb::arg("most_steps"), nb::arg("step_bytes"))
+        .def(
             "num_frames_of",
             [](const ArrayStores& self, std::size_t array) -> TupleOf<std::int64_t, std::int64_t> {
                 return nb::make_tuple(self[array].num_frames(), self[array].num_exact());

@@ -15,6 +15,7 @@ FEWEST_FRAMES = 20  # per segment; shorter segments hardly compress
 OUTPUT_ARRAYS = 3  # batches whose arrays are reused: one is learnt from, one waits, one is being sampled
 OUTPUT_PART = 8  # batches take at most 1/8 of a budget
 DEAD_PART = 8  # evicted bytes in files, or bytes written twice during a flush, take at most 1/8 of a budget
+COMMITS = 3  # in a folder at a time; each has the open segments
 OTHER_BYTES = 16 * KIB  # small parts of constant size: partly used pages of slots, arrays of environments
 
 PACKER_FRAMES = 64  # working memory of the packer besides segments, at most, in frames
@@ -42,15 +43,11 @@ class Budget:
         # Bytes of the sampler that do not grow with the steps. ``max_charged_bytes`` is reduced by them already.
         self._sampler_bytes = 0
 
-    def count_files(self, is_random: bool) -> None:
-        """Reserve bytes for evicted segments that stay in the files of a memory until the next flush.
-
-        With random retention, a store rewrites a file only when half of it is evicted.
-        """
+    def count_files(self, copies: int) -> None:
+        """Reserve bytes for the other ``copies`` of the frames, and for evicted ones that a flush will remove."""
         if self.max_bytes is not None:
             self.max_charged_bytes -= self.max_bytes // DEAD_PART
-            if is_random:
-                self.max_charged_bytes -= (self.max_charged_bytes - self._empty_charge) // 2
+            self.max_charged_bytes -= (self.max_charged_bytes - self._empty_charge) * (copies - 1) // copies
 
     @property
     def max_flushed_bytes(self) -> int:
@@ -112,6 +109,7 @@ class SegmentNeeds:
     num_sealed: int  # sealed segments that must fit beside all open ones
     fewest_frames: int  # shortest segment that the retention allows
     extra_bytes: int = 0  # of the extras of a step, which are stored as long as its segment
+    file_copies: int = 0  # of the frames in RAM and files, of a memory that lives in a directory; else 0
 
     def frames_within(self, max_bytes: int, usual: int) -> int:
         """Return the frames per segment: ``usual``, or fewer if many environments share a small budget.
@@ -145,6 +143,9 @@ class SegmentNeeds:
         fixed = num_arrays * self.num_envs * ENV_BYTES + blocks + OTHER_BYTES
         fixed += frames_beside * self.frame.nbytes
         needed = segments + segments // 16 + fixed  # the arena's blocks waste up to 1/16
+        if self.file_copies:
+            needed = self.file_copies * needed + COMMITS * self.num_envs * frames * self._bytes_a_frame
+            needed += needed // (DEAD_PART - 1)
         return needed + needed // (OUTPUT_PART - 1) + 1
 
     def _comfortable_bytes(self, frames: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, InitVar, asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -68,6 +68,8 @@ class MemorySettings:
     n_step: int = 1  # of saves without this setting, too
     stacks: tuple[Stacks | None, ...] | None = None
     """Stacks by array, of a memory built with the space of whole observations; ``None`` of one built with ``stack``."""
+    is_on_disk: InitVar[bool] = False
+    """Whether the memory will live in a directory: its segments are shorter under a budget."""
 
     @classmethod
     def of_arguments(
@@ -102,7 +104,7 @@ class MemorySettings:
             settings._warn_of_long_vectors()
         return settings
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, is_on_disk: bool) -> None:
         self._check_numbers()
         if self.capacity < self.num_envs:
             raise InvalidSettingsError(
@@ -127,7 +129,7 @@ class MemorySettings:
                 "all, or one for each"
             )
 
-        object.__setattr__(self, "frames_per_segment", self._frames_per_segment())
+        object.__setattr__(self, "frames_per_segment", self._frames_per_segment(is_on_disk))
 
     def _refuse_vector_spaces(self, observation_space: Any, action_space: Any) -> None:
         """Raise ``InvalidSettingsError`` if both spaces are those of a vector environment of ``num_envs``."""
@@ -174,12 +176,21 @@ class MemorySettings:
             frames = check_frames_per_segment(self.frame, self.frames_per_segment, self.layout.depths)
             object.__setattr__(self, "frames_per_segment", frames)
 
-    def _frames_per_segment(self) -> int:
+    @property
+    def file_copies(self) -> int:
+        """Most copies of the frames in RAM and files, if the memory lives in a directory.
+
+        Raw frames stay in RAM too. With random retention, a store rewrites a file only when half of it is evicted.
+        """
+        return 1 + (self.storage == "raw") + (self.retention == "random")
+
+    def _frames_per_segment(self, is_on_disk: bool) -> int:
         """Return the given number, or the one that compresses best; raise if the budget is too small for it."""
         frames, max_bytes = self.frames_per_segment, self.max_bytes
         num_sealed = MIN_SEALED_SEGMENTS if self.retention == "random" else 1
         fewest, extra_bytes = min_segment_frames(self.stack), self.extras.dtype.itemsize
-        needs = SegmentNeeds(self.frame, self.num_envs, self.stack, num_sealed, fewest, extra_bytes)
+        copies = self.file_copies if is_on_disk else 0
+        needs = SegmentNeeds(self.frame, self.num_envs, self.stack, num_sealed, fewest, extra_bytes, copies)
         if frames is None:
             usual = usual_frames_per_segment(self.frame, self.layout.depths)
             usual = segment_frames(self.retention, self.capacity, self.num_envs, self.stack, usual)

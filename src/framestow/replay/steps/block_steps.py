@@ -94,6 +94,11 @@ class BlockSteps(StepBlocks):
             if self.is_sampleable(indices).any():
                 raise AssertionError(f"environment {env_id} has steps of block {number}, and no frames for them")
 
+    @property
+    def most_outside_blocks(self) -> int:
+        """Most steps that are in no sealed block: of the open block of each environment, and of the one before."""
+        return 2 * self.num_envs * self.segment_frames
+
     def list_sealed_steps(self) -> list[StepKey]:
         """Return (environment, segment number) of every sealed block that has transitions."""
         _, env_ids, segments, num_steps, are_sealed = self.blocks()

@@ -76,6 +76,11 @@ class RingSteps(StepRing):
         return [(0, number) for number in _numbers_within(self.oldest, self.next_index) if number not in all_lost]
 
     @property
+    def most_outside_blocks(self) -> int:
+        """Most steps that are in no sealed block: before the first one, and after the last."""
+        return 2 * (STEPS_PER_BLOCK - 1)
+
+    @property
     def num_sealed(self) -> int:
         """Number of blocks whose steps are all in the ring."""
         return len(_numbers_within(self.oldest, self.next_index))

@@ -162,7 +162,7 @@ class StoreWriter(Closing):
         """Write and sync a generation, and return its commit. Of the older ones, keep the numbers in ``kept``.
 
         ``times=2`` writes two commits of the same content. Then a damaged one costs nothing, and no file of the
-        generation before stays.
+        generation before stays. The folder has at most three commits at a time, beside ``kept``: a budget counts them.
 
         Raises:
             OSError: the disk refused. The newest generation is the previous one; it may be this one if only the second
@@ -184,6 +184,8 @@ class StoreWriter(Closing):
             if times > 1:
                 first, number = commit.generation, commit.repeated_by
                 again = commit._replace(generation=number, name=second, before=first, repeats=first, repeated_by=0)
+                if commit.before:
+                    self._remove_unneeded(logs)  # the other one of the pair before
                 self._last = commit = self.rewrite(again, state)
             self._base = commit
             self._remove_unneeded(logs)
