@@ -85,7 +85,7 @@ def test_interrupts_at_random_times_lose_and_repeat_no_step(workers, alarm, seed
     env = workers([partial(SlowEnv, number) for number in range(NUM_ENVS)])
     env.reset()
     generator = np.random.default_rng(seed)
-    num_seen, num_interrupts, num_resumed = 0, 0, 0
+    num_seen, most_missed, num_interrupts, num_resumed = 0, 0, 0, 0
 
     for _ in range(1_500):
         actions, answer = generator.integers(2, size=NUM_ENVS), None
@@ -100,12 +100,14 @@ def test_interrupts_at_random_times_lose_and_repeat_no_step(workers, alarm, seed
                 answer = env.step_wait()
                 num_resumed += 1
             except NoStepPendingError:  # it came before the first message was sent, or as the answer was returned
+                most_missed += 1
                 continue
         observations, rewards, _, _, infos = answer
         steps = observations[:, 1]
         assert np.unique(steps).size == 1, "all environments have made the same steps"
-        assert steps[0] in (num_seen + 1, num_seen + 2), "none is repeated, and only an answer on its return is missed"
-        num_seen = steps[0]
+        num_missed = steps[0] - num_seen - 1
+        assert 0 <= num_missed <= most_missed, "none is repeated, and only an answer on its return is missed"
+        num_seen, most_missed = steps[0], 0
         assert (actions.tolist(), steps.tolist()) == (rewards.tolist(), infos["step"].tolist())
 
     assert num_interrupts > 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -52,6 +53,18 @@ def test_a_second_writer_is_refused_until_the_first_unlocks(tmp_path: Path) -> N
             locked(tmp_path / "LOCK")
 
     locked(tmp_path / "LOCK").close()
+
+
+def test_a_lock_that_waits_for_the_garbage_collector_refuses_nobody(tmp_path: Path) -> None:
+    gc.disable()
+    try:
+        left = [WriterLock(tmp_path / "LOCK", "memory", "stop it")]
+        left.append(left)  # as a traceback and its frame have each other
+        del left
+
+        WriterLock(tmp_path / "LOCK", "memory", "stop it").close()
+    finally:
+        gc.enable()
 
 
 def test_a_killed_process_releases_the_lock(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import sys
@@ -70,7 +71,18 @@ class WriterLock(Closing):
 
 
 def _lock(descriptor: int) -> None:
-    """Lock an open file, or raise ``OSError`` at once."""
+    """Lock an open file, or raise ``OSError`` at once.
+
+    The traceback of a Ctrl-C may still have the lock of the call that it interrupted.
+    """
+    try:
+        _lock_once(descriptor)
+    except (BlockingIOError, PermissionError):
+        gc.collect()
+        _lock_once(descriptor)
+
+
+def _lock_once(descriptor: int) -> None:
     if sys.platform == "win32":
         os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
