@@ -71,6 +71,17 @@ def test_the_learning_rate_stays_then_falls_to_half_a_third_and_a_quarter() -> N
         assert _equal(_weights(agent), _weights(constant))
 
 
+def test_munchausen_begins_after_as_many_updates_as_the_settings_say() -> None:
+    agent, state = build_agent(munchausen_after=8, train_every=4), build_agent().state_dict()
+
+    for update, munchausen_after in {1: None, 2: 0}.items():
+        constant = build_agent(munchausen_after=munchausen_after)
+        for one in (agent, constant):
+            one.load_state_dict({**state, "num_updates": update})
+            one.learn(random_batch(update))
+        assert _equal(_weights(agent), _weights(constant))
+
+
 def test_the_first_step_of_adam_is_as_long_as_the_fallen_learning_rate() -> None:
     agent = build_agent(learning_rate=1e-3, learning_rate_falls_after=4, train_every=4, optimizer_epsilon=1e-12)
     state = agent.state_dict()
@@ -156,8 +167,8 @@ def test_an_update_on_the_gpu_agrees_with_one_on_the_cpu() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"munchausen": True, "double": True}, "munchausen and double are on: Munchausen averages"),
-        ({"munchausen": True, "distribution": "c51"}, "munchausen is on and distribution is 'c51'"),
+        ({"munchausen_after": 0, "double": True}, "munchausen_after and double are on: Munchausen averages"),
+        ({"munchausen_after": 9, "distribution": "c51"}, "munchausen_after is on and distribution is 'c51'"),
         ({"spectral_norm": True}, "spectral_norm is on and network is 'nature'"),
     ],
 )

@@ -76,7 +76,7 @@ class _Plain:
     def _targets(self) -> list[Tensor]:
         self.target.sample_noise(self._generator)
         next_outputs, _ = self._outputs(self.target, self.batch.next_observation)
-        if self.settings.munchausen:
+        if self.settings.munchausen_after == 0:
             now, _ = self._outputs(self.target, self.batch.observation)
             return [self._munchausen_target(self._values(now)[row], next_outputs[row], row) for row in range(SIZE)]
         choosing = next_outputs

@@ -115,12 +115,12 @@ def test_a_report_of_one_run_shows_its_scores_time_and_bytes(tmp_path: Path) -> 
 def test_the_report_says_what_a_resumed_run_changed_and_when(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", catch_settings(learning_rate=1e-3, steps=60, double=False))
     train(start_run(folder, make_catch), folder)
-    folder.change_settings(catch_settings(learning_rate=2.5e-4, munchausen=True, steps=120, double=False))
+    folder.change_settings(catch_settings(learning_rate=2.5e-4, munchausen_after=90, steps=120, double=False))
 
     page = _page(tmp_path, folder.path)
 
     assert "run was resumed at step 60 with learning_rate 0.00025 instead of 0.001." in page.text
-    assert "run was resumed at step 60 with munchausen True instead of False." in page.text
+    assert "run was resumed at step 60 with munchausen_after 90 instead of None." in page.text
 
 
 def test_scores_stand_beside_random_human_and_published_ones(tmp_path: Path) -> None:

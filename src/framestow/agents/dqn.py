@@ -165,6 +165,8 @@ class DQN:
         tensors = batch if isinstance(batch.reward, Tensor) else to_tensors(batch, self.device)
         if self.settings.learning_rate_falls_after is not None:
             self._set_learning_rate()
+        if self.num_updates == self.settings.munchausen_after and self.device.type == "cuda":
+            self._update = self._capturable()  # the graph until now has no log-policy
         update = Update(self._update(tensors))
         self.num_updates += 1
         if self.num_updates % self.settings.target_every == 0:
@@ -208,7 +210,7 @@ class DQN:
         self._target.sample_noise(self._generator)
         next_outputs = self._outputs(self._target, next_pixels, self._draw_fractions(len(tensors)))
         next_values = self._returns.values(next_outputs)
-        if self.settings.munchausen:
+        if self.settings.munchausen_after is not None and self.num_updates >= self.settings.munchausen_after:
             return self._returns.target(self._munchausen_step(tensors, pixels, next_values), next_outputs)
         if self.settings.double:
             self._online.sample_noise(self._generator)

@@ -117,7 +117,7 @@ class AgentSettings:
     double: bool  # the online network chooses the next action (van Hasselt et al. 2016)
     dueling: bool  # separate streams for value and advantage (Wang et al. 2016)
     noisy: bool  # noisy linear layers (Fortunato et al. 2018)
-    munchausen: bool  # add the log-policy to the reward (Vieillard et al. 2020)
+    munchausen_after: int | None  # updates, then add the log-policy to the reward (Vieillard et al. 2020); None: never
     spectral_norm: bool  # normalise the residual blocks of impala
     optimizer: Optimizer
     learning_rate: float  # of the first update
@@ -131,16 +131,16 @@ class AgentSettings:
     def __post_init__(self) -> None:
         conflicts = [
             (
-                self.munchausen and self.double,
-                "munchausen and double are on",
+                self.munchausen_after is not None and self.double,
+                "munchausen_after and double are on",
                 "Munchausen averages over the policy of the target network, so no network chooses an action",
-                "--no-double",
+                "--no-double or --munchausen-after None",
             ),
             (
-                self.munchausen and self.distribution == "c51",
-                "munchausen is on and distribution is 'c51'",
+                self.munchausen_after is not None and self.distribution == "c51",
+                "munchausen_after is on and distribution is 'c51'",
                 "the log-policy shifts the return of each action, for which C51 has no atoms",
-                "--distribution iqn",
+                "--distribution iqn or --munchausen-after None",
             ),
             (
                 self.spectral_norm and self.network != "impala",

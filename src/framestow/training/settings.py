@@ -117,8 +117,10 @@ class Settings:
     )
     dueling: bool = setting(FROM_RECIPE, "Separate streams for value and advantage (Wang et al. 2016).")
     noisy: bool = setting(FROM_RECIPE, "Noisy linear layers for exploration (Fortunato et al. 2018).")
-    munchausen: bool = setting(
-        FROM_RECIPE, "Add the scaled log-policy to the reward (Vieillard et al. 2020).", may_change=True
+    munchausen_after: int | None = setting(
+        FROM_RECIPE,
+        "Agent steps after which the scaled log-policy adds to the reward (Vieillard et al. 2020); None: never.",
+        may_change=True,
     )
     spectral_norm: bool = setting(FROM_RECIPE, "Normalise the residual blocks of impala (Gogianu et al. 2021).")
     n_step: int = setting(FROM_RECIPE, "Rewards in a return before it bootstraps (Sutton 1988).")
@@ -188,6 +190,8 @@ class Settings:
         if self.learning_rate_falls_after is not None:
             updates = max(1, self.learning_rate_falls_after // self.train_every)
             values["learning_rate_falls_after"] = updates
+        if self.munchausen_after is not None:
+            values["munchausen_after"] = self.munchausen_after // self.train_every
         return AgentSettings(exploration=self.exploration(), **values)
 
     @property
@@ -216,7 +220,7 @@ class Settings:
         return json.dumps(document, indent=2) + "\n"
 
 
-MAY_CHANGE_LEARNING = ("learning_rate", "learning_rate_falls_after", "munchausen")
+MAY_CHANGE_LEARNING = ("learning_rate", "learning_rate_falls_after", "munchausen_after")
 """The settings that a resumed run may change and that decide what it learns."""
 
 
@@ -354,6 +358,7 @@ _RULES: dict[str, _Rule] = {
     "target_every": _from(1, MOST_STEPS),
     "learning_rate": _above_0(10**15),
     "learning_rate_falls_after": _from(1, MOST_STEPS),
+    "munchausen_after": _from(0, MOST_STEPS),
     "optimizer_epsilon": _above_0(1_000),
     "max_grad_norm": _above_0(10**9),
     "atoms": _from(2, 1_024),
