@@ -76,8 +76,8 @@ class NumberedPoints:
         self.number, self.num_seen = number, 0
 
     def __enter__(self) -> None:
-        self._before = sys.gettrace()
-        sys.settrace(self._trace)
+        self._before, self._tracer = sys.gettrace(), self._trace  # CPython 3.11 once called a freed one
+        sys.settrace(self._tracer)
 
     def __exit__(self, *_) -> None:
         sys.settrace(self._before)
