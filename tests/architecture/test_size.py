@@ -27,15 +27,15 @@ LIMITS = {  # lines, files
     "frames": (1_034, 6),  # frames of a pickle are shared by a deepcopy
     "integrations": (5_179, 24),  # drop-ins in a folder or within a budget; priorities for Stable-Baselines3
     "offline": (2_512, 8),  # plain files of D4RL, d3rlpy and NumPy, checked; full disks; filled buffers
-    "replay": (11_226, 50),  # ensembles; changes and forgetting of steps; four folders; commits in budgets
+    "replay": (11_224, 50),  # ensembles; changes and forgetting of steps; four folders; commits in budgets
     "storage": (1_986, 10),  # the one door to files; sizes of many blocks; garbage gives locks up
     "torch": (838, 5),  # workers of PyTorch's DataLoader
     "training": (4_481, 16),  # reports leave out what trained much longer; Munchausen from any step on
     "viewer": (2_712, 20),  # a server with limits; damage is shown
-    "tests": (55_296, 404),  # ensembles, loaders, arrays, drop-ins and budgets on disk; kills at each operation
+    "tests": (55_299, 404),  # ensembles, loaders, arrays, drop-ins and budgets on disk; kills at each operation
     "benchmarks": (6_418, 41),  # figures of sample(32) beside each other
 }
-WORDS_OF_PAGES = 62_441  # of docs, README and CONTRIBUTING; arrays, ensembles, loaders, masks, changes, disks
+WORDS_OF_PAGES = 62_448  # of docs, README and CONTRIBUTING; arrays, ensembles, loaders, masks, changes, disks
 
 
 def size_of(files: Iterable[Path]) -> tuple[int, int]:

@@ -340,9 +340,7 @@ class StoreWriter(Closing):
 
     def _remove_unneeded(self, logs: Collection[BlockLogWriter] = ()) -> None:
         """Remove the commits and files that no existing commit needs; retry refused removals at the next commit."""
-        last = self._last
-        if last is None:
-            return
+        last = self._last or empty_commit([*self._list_ids(), new_name()])
         with suppress(OSError):
             existing = {last.generation, last.before, *last.kept}
             for number in [number for number, one in self._commits.items() if one.id in last.ids]:
