@@ -28,7 +28,8 @@ def test_arrays_keep_dtype_and_shape_and_numpy_scalars_become_numbers() -> None:
         "frames": np.arange(24, dtype=np.uint8).reshape(2, 3, 4),
         "none": np.zeros((0, 3), np.float32),
         "flags": np.array([True, False]),
-        "words": np.array(["a", "bcd"]),
+        "turned": np.arange(6).reshape(2, 3).T,
+        "one": np.array(0.5, np.float16),
     }
 
     state = unpack_state(pack_state({"arrays": arrays, "scalar": np.int64(7)}))
@@ -49,8 +50,8 @@ def test_a_restored_generator_draws_the_same_numbers() -> None:
     np.testing.assert_array_equal(generator.random(9), other.random(9))
 
 
-@pytest.mark.parametrize("value", [object(), {1: 2}, np.array([object()]), {"deep": [set()]}])
-def test_values_that_need_pickle_are_refused_with_their_place(value: Any) -> None:
+@pytest.mark.parametrize("value", [object(), {1: 2}, np.array([object()]), np.array(["a"]), {"deep": [set()]}])
+def test_other_values_are_refused_with_their_place(value: Any) -> None:
     with pytest.raises(InvalidSettingsError, match=r"^state\.thing"):
         pack_state({"thing": value})
 
@@ -58,5 +59,5 @@ def test_values_that_need_pickle_are_refused_with_their_place(value: Any) -> Non
 def test_bytes_that_are_no_state_are_refused() -> None:
     packed = pack_state({"a": np.arange(9)})
     for damaged in (b"", b"PK", packed[:-30]):
-        with pytest.raises(ValueError, match="not a packed state"):
+        with pytest.raises(ValueError, match=r"its header ends at byte|not a file of tensors"):
             unpack_state(damaged)
