@@ -18,7 +18,7 @@ SLACK = 40  # lines, or words of pages in tens, that a part may lie below its li
 
 LIMITS = {  # lines, files
     "(root)": (1_074, 7),  # ReplayEnsemble is public; missing calls say why; warnings name the user's line
-    "_core": (16_285, 94),  # Core, Planner, generated types; pixels to floats; steps change; commits in budgets
+    "_core": (16_288, 94),  # Core, Planner, generated types; pixels to floats; steps change; commits in budgets
     "agents": (1_137, 7),  # images reach the network by one native pass; Munchausen from any step on
     "benchmarking": (1_632, 8),
     "cli": (2_489, 15),  # import and export of arrays; pickled buffers; what a run will take
@@ -27,7 +27,7 @@ LIMITS = {  # lines, files
     "frames": (1_034, 6),  # frames of a pickle are shared by a deepcopy
     "integrations": (5_179, 24),  # drop-ins in a folder or within a budget; priorities for Stable-Baselines3
     "offline": (2_512, 8),  # plain files of D4RL, d3rlpy and NumPy, checked; full disks; filled buffers
-    "replay": (11_224, 50),  # ensembles; changes and forgetting of steps; four folders; commits in budgets
+    "replay": (11_225, 50),  # ensembles; changes and forgetting of steps; four folders; commits in budgets
     "storage": (1_986, 10),  # the one door to files; sizes of many blocks; garbage gives locks up
     "torch": (838, 5),  # workers of PyTorch's DataLoader
     "training": (4_481, 16),  # reports leave out what trained much longer; Munchausen from any step on

@@ -76,16 +76,18 @@ std::size_t FrameStore::charged_bytes() const {
                                           ? arena_.most_bytes_of(num_sealed_ + num_raw_, raw_bytes, sealed_bytes_)
                                           : arena_.most_bytes(sealed_bytes_);
     return segment_bytes + num_sealed_ * kSegmentCharge + open_bytes_ + num_frames * step_bytes_ + fixed_charge() +
-           commits_.count * (commit_charge() + commits_.step_bytes * std::min(num_frames, commits_.most_steps));
+           (commits_.count > 0 ? commits_.count * commit_charge(num_frames) : 0);
 }
 
 // A commit has at most a segment of each environment: of twice the usual size, but no larger than uncompressed.
-std::size_t FrameStore::commit_charge() const {
+std::size_t FrameStore::commit_charge(std::size_t num_frames) const {
+    const std::size_t of_steps = commits_.step_bytes * std::min(num_frames, commits_.most_steps);
     const std::size_t raw_bytes = raw_segment_bytes(format_, frames_per_segment_);
     if (num_sealed_ == 0) {
-        return open_bytes_ + num_raw_ * raw_bytes;
+        return open_bytes_ + num_raw_ * raw_bytes + of_steps;
     }
-    return envs_.size() * (format_.is_raw ? raw_bytes : std::min(raw_bytes, 2 * sealed_bytes_ / num_sealed_));
+    const std::size_t usual = format_.is_raw ? raw_bytes : sealed_bytes_ / num_sealed_;
+    return envs_.size() * std::min(raw_bytes, 2 * usual) + of_steps;
 }
 
 std::size_t FrameStore::fixed_charge() const {

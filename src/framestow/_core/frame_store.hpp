@@ -89,7 +89,8 @@ public:
     std::size_t charged_bytes() const;
     void charge_steps(std::size_t step_bytes) { step_bytes_ = step_bytes; }  // from now on; only for the writer
 
-    // What the commits of a store have besides, each: the open segments, and the steps of blocks that are not full.
+    // The commits of a store, each with the open segments and at most `most_steps` steps of `step_bytes`. They are
+    // charged from now on; only for the writer.
     struct Commits {
         std::size_t count = 0;
         std::size_t most_steps = 0;
@@ -220,7 +221,7 @@ private:
     void seal(EnvFrames& env);
     SegmentOwner owner_of_open(const EnvFrames& env) const;
     void drop_open(EnvFrames& env);
-    std::size_t commit_charge() const;
+    std::size_t commit_charge(std::size_t num_frames) const;
     std::size_t charged_size(const SegmentPlace& place) const;
     std::size_t charged_size_in_file(const FilePlace& place) const;
     ByteSpan segment_before(const EnvFrames& env);
@@ -243,7 +244,7 @@ private:
     FrameFormat format_;
     std::uint32_t frames_per_segment_;      // of every sealed segment
     std::size_t step_bytes_;                // charged for each frame besides its own bytes
-    Commits commits_;                       // charged besides
+    Commits commits_;                       // charged with the open segments and some steps each
     mutable FairGate gate_;                 // held shared by readers that look segments up, exclusively by the writer
     SnapshotLedger snapshots_;              // the open ones
     std::vector<EnvFrames> envs_;           // by env_id; never resized

@@ -340,6 +340,7 @@ class StoreWriter(Closing):
 
     def _remove_unneeded(self, logs: Collection[BlockLogWriter] = ()) -> None:
         """Remove the commits and files that no existing commit needs; retry refused removals at the next commit."""
+        # Without a commit, a killed first save may have begun one.
         last = self._last or empty_commit([*self._list_ids(), new_name()])
         with suppress(OSError):
             existing = {last.generation, last.before, *last.kept}
