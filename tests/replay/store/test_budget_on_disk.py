@@ -122,3 +122,19 @@ def test_a_small_budget_has_room_for_the_open_segments_of_commits(retention, sto
 
     assert len(memory) < 4_900
     assert 0.35 * memory.max_bytes < disk.largest <= memory.max_bytes
+
+
+def test_old_bytes_in_logs_take_a_small_part_of_a_small_budget(tmp_path):
+    random, frame = np.random.default_rng(0), np.zeros((1, 84, 84), np.uint8)
+    settings = {"stack": 4, "directory": tmp_path, "max_bytes": 2_700_000, "flush_every": None}
+    memory = ReplayMemory(10**6, FrameSpec((84, 84)), 4, **settings)
+    disk = MeasuringDisk(memory, tmp_path)
+    with as_the_disk(disk):
+        memory.begin(frame)
+        for _ in range(9_000):
+            frame[0, random.integers(84), :48] = random.integers(0, 256, 48)  # the rest is as before
+            memory.append([0], [0.0], [False], [False], frame)
+        memory.close()
+
+    assert len(memory) < 8_900
+    assert disk.largest <= memory.max_bytes

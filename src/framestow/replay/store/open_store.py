@@ -178,7 +178,7 @@ class OpenStore:
     def _new_writer(self) -> StoreWriter:
         """Lock the folder. Log files take a small part of a budget, since they are removed as a whole."""
         max_bytes = self._parts.settings.max_bytes
-        file_bytes = FILE_BYTES if max_bytes is None else max(MIB, min(FILE_BYTES, max_bytes // 16))
+        file_bytes = FILE_BYTES if max_bytes is None else min(FILE_BYTES, max_bytes // 16)
         return StoreWriter(self.path, file_bytes=file_bytes)
 
     def _continue_from(self, writer: StoreWriter, generation: int | None) -> None:
