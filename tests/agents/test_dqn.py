@@ -94,6 +94,20 @@ def test_the_first_step_of_adam_is_as_long_as_the_fallen_learning_rate() -> None
     assert longest == pytest.approx(2.5e-4, rel=1e-3)
 
 
+@pytest.mark.parametrize("has_bfloat16", [True, False])
+def test_a_processor_with_bfloat16_computes_nearly_the_same_in_it_and_another_in_float32(
+    has_bfloat16: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": has_bfloat16}, raising=False)
+    rounding, exact = (build_agent("laptop", precision=precision) for precision in ("bfloat16", "float32"))
+
+    rounded, expected = (agent.learn(random_batch(0)).numbers for agent in (rounding, exact))
+
+    assert rounding.precision == ("bfloat16" if has_bfloat16 else "float32")
+    torch.testing.assert_close(rounded, expected, rtol=0.02, atol=0.02)
+    assert torch.equal(rounded, expected) != has_bfloat16
+
+
 def test_the_same_seed_gives_the_same_agent_and_another_seed_another() -> None:
     assert _equal(_weights(build_agent(seed=5)), _weights(build_agent(seed=5)))
     assert not _equal(_weights(build_agent(seed=5)), _weights(build_agent(seed=6)))

@@ -151,8 +151,9 @@ def _optimize(parameter: nn.Parameter, settings: Settings) -> None:
     [*((recipe, {}) for recipe in RECIPES), ("laptop", {"network": "layernorm-nature", "distribution": "qr"})],
 )
 def test_an_update_equals_one_written_out_plainly(recipe: str, others: dict[str, Any]) -> None:
-    settings = Settings("Pong", recipe=recipe, **others)
-    agent = build_agent(recipe, shape=ATARI, **others)
+    changes = {"precision": "float32"} | others
+    settings = Settings("Pong", recipe=recipe, **changes)
+    agent = build_agent(recipe, shape=ATARI, **changes)
     batch = random_batch(0, ATARI, SIZE)
     before = [parameter.detach().clone() for parameter in agent._online.parameters()]
     plain = _Plain(agent, settings, batch)

@@ -22,7 +22,7 @@ from framestow.agents.captured_update import CapturedUpdate
 from framestow.agents.dormant_units import dormant_share, record_activations
 from framestow.agents.networks import QNetwork, build_network, scale_pixels
 from framestow.agents.returns import NextStep, greedy_policy, midpoints, returns_of
-from framestow.agents.settings import AgentSettings, EpsilonGreedy
+from framestow.agents.settings import AgentSettings, EpsilonGreedy, Precision
 from framestow.errors import IncompatibleError
 from framestow.replay.reading.batch import Batch
 from framestow.torch.tensor_batch import TensorBatch, pixels_to_device, to_tensors
@@ -90,6 +90,7 @@ class DQN:
         self.observation_shape, self.num_actions = tuple(observation_shape), num_actions
         self.device = torch.device(device)
         self.num_updates = 0
+        self.precision = usable_precision(settings.precision, self.device)
         self._returns = returns_of(settings, self.device)
         on_cuda = self.device.type == "cuda"
         # Draws the noise of noisy layers and the fractions of IQN: on a CUDA device, otherwise on the CPU.
@@ -185,7 +186,7 @@ class DQN:
 
     def _compute_update(self, tensors: TensorBatch) -> Tensor:
         """Update the online network and return the numbers of ``Update``. Does not wait for the device."""
-        pixels = scale_pixels(tensors.observation)  # both networks use them with Munchausen
+        pixels = self._scale(tensors.observation)  # both networks use them with Munchausen
         target = self._targets(tensors, pixels)
         self._online.sample_noise(self._generator)
         fractions = self._draw_fractions(len(tensors))
@@ -206,7 +207,7 @@ class DQN:
 
         ``pixels`` are the observations, scaled.
         """
-        next_pixels = scale_pixels(tensors.next_observation)  # both networks use it
+        next_pixels = self._scale(tensors.next_observation)  # both networks use it
         self._target.sample_noise(self._generator)
         next_outputs = self._outputs(self._target, next_pixels, self._draw_fractions(len(tensors)))
         next_values = self._returns.values(next_outputs)
@@ -233,6 +234,11 @@ class DQN:
         entropy = -MUNCHAUSEN_TEMPERATURE * next_log_policy
         return NextStep(reward, tensors.discount, next_log_policy.exp(), entropy)
 
+    def _scale(self, pixels: Tensor) -> Tensor:
+        """Return uint8 pixels as the floats that the network computes with."""
+        floats = scale_pixels(pixels)
+        return floats.bfloat16() if self.precision == "bfloat16" else floats
+
     def _outputs(self, network: QNetwork, observations: Tensor, fractions: Tensor | None) -> Tensor:
         """Return the network's outputs, float32, computed in the precision that the settings name."""
         with self._precision():
@@ -240,9 +246,9 @@ class DQN:
         return outputs.float()
 
     def _precision(self) -> contextlib.AbstractContextManager[Any]:
-        if self.settings.precision == "bfloat16" and self.device.type == "cuda":
+        if self.precision == "bfloat16":
             # Without the cache, whose weights would not change when a captured update is replayed.
-            return torch.autocast("cuda", torch.bfloat16, cache_enabled=False)
+            return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
         return contextlib.nullcontext()
 
     def _draw_fractions(self, num_rows: int) -> Tensor | None:
@@ -318,6 +324,18 @@ class DQN:
                 for key, tensor in saved[name].items()
             }
         self._optimizer.load_state_dict({"state": state, "param_groups": self._optimizer.state_dict()["param_groups"]})
+
+
+def usable_precision(asked: Precision, device: torch.device) -> Precision:
+    """Return the precision that a network computes in: float32 where the device does not multiply in bfloat16.
+
+    CUDA devices do, and processors with AVX-512 BF16, if PyTorch is new enough to ask them.
+    """
+    if device.type == "cpu":
+        has_bfloat16 = getattr(torch.cpu, "get_capabilities", dict)().get("avx512_bf16", False)
+    else:
+        has_bfloat16 = device.type == "cuda"
+    return asked if has_bfloat16 else "float32"
 
 
 def _optimizer(network: QNetwork, settings: AgentSettings, device: torch.device) -> torch.optim.Optimizer:

@@ -124,7 +124,7 @@ class AgentSettings:
     learning_rate_falls_after: int | None  # updates at this rate; after twice as many it is half, …; None keeps it
     optimizer_epsilon: float
     max_grad_norm: float | None  # clip the norm of an update's gradient
-    precision: Precision  # of the network's arithmetic on CUDA. Weights and losses are float32
+    precision: Precision  # of the network's arithmetic, where the device has it. Weights and losses are float32
     target_every: int  # updates between two copies of the online network to the target network
     exploration: LinearSchedule  # epsilon by agent steps
 

@@ -141,7 +141,7 @@ class Settings:
     optimizer_epsilon: float = setting(FROM_RECIPE, "Epsilon of the optimizer.")
     max_grad_norm: float | None = setting(FROM_RECIPE, "Largest norm of an update's gradient; None: no limit.")
     precision: Precision = setting(
-        FROM_RECIPE, "Arithmetic of the network on CUDA: float32 or bfloat16. Elsewhere it is float32."
+        FROM_RECIPE, "Arithmetic of the network: float32, or bfloat16 where the device multiplies in it."
     )
     target_every: int = setting(FROM_RECIPE, "Updates between two copies of the online network to the target network.")
     discount: float = setting(FROM_RECIPE, "Discount factor of the next step's value.")
