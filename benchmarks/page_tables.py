@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -276,10 +277,12 @@ def ten_games() -> str:
     rows = []
     for game, row in result("learning/ten_games")["games"].items():
         best = max(row["published"], key=row["published"].__getitem__)
-        ours = f"{row['mean_of_last_point']:,.1f}"
-        scores = [f"**{ours}**" if row["is_best"] else ours, f"{row['published'][best]:,.1f} ({best})"]
-        rows.append([game, f"{row['random_play']:,.1f}", *scores, f"{60 * row['core_hours']:.0f}"])
-    return table(["game", "random play", "`laptop`", "best of Dopamine's", "core-minutes"], rows)
+        ours, seeds = f"{row['mean_of_last_point']:,.1f}", row["seeds"].values()
+        each = ", ".join(f"{seed['mean_of_last_point']:,.1f}" for seed in seeds)
+        scores = [f"{f'**{ours}**' if row['is_best'] else ours} ({each})", f"{row['published'][best]:,.1f} ({best})"]
+        minutes = f"{60 * statistics.mean(seed['core_hours'] for seed in seeds):.0f}"
+        rows.append([game, f"{row['random_play']:,.1f}", *scores, minutes])
+    return table(["game", "random play", "`laptop` (its seeds)", "best of Dopamine's", "core-minutes a seed"], rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {

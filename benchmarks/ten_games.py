@@ -1,14 +1,14 @@
 """Compare training runs of several games with Dopamine's published curves, at the same number of agent steps.
 
-    framestow train Qbert --preset dopamine --steps 500_000 --run-dir runs/ten/Qbert    and so each game
+    framestow train Qbert --preset dopamine --steps 500_000 --seed 0 --run-dir runs/ten/Qbert-0    and so each
     python benchmarks/ten_games.py runs/ten/*
 
-results/learning gets ten_games.json, ten_games.png, ten_games-dark.png for a dark page, and in the folder ten_games a
-curve of each game. A longer run begins like a shorter one, so of a longer run the first 500,000 steps are compared.
-Games that are not given keep the figures and the curve that they have from runs with the same settings.
+results/learning gets ten_games.json, ten_games.png, ten_games-dark.png for a dark page, and in the folder ten_games the
+curves of each game. A longer run begins like a shorter one, so of a longer run the first 500,000 steps are compared.
+Games that are not given keep the figures and the curves that they have from runs with the same settings.
 
 Dopamine publishes the mean score of the training games in each 250,000 agent steps (dopamine_curves.json). The same
-mean of a run is compared with it: of the games that ended in the last 250,000 steps.
+mean of a run is compared with it: of the games that ended in the last 250,000 steps. Of several seeds their mean is.
 """
 
 from __future__ import annotations
@@ -39,16 +39,15 @@ COLUMNS = 5  # of the picture
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, nargs="+", help="run folders, one a game")
+    parser.add_argument("runs", type=Path, nargs="+", help="run folders, of a game one for each seed")
     parser.add_argument("--steps", type=int, default=500_000, help="agent steps that are compared")
     parser.add_argument("--commit", default="HEAD", help="that trained the runs")
     arguments = parser.parse_args()
     steps = arguments.steps
     given = [RunRecord.read(path) for path in arguments.runs]
-    by_game = {run.settings.game: run for run in given}
-    if len(by_game) < len(given):
-        parser.error(f"{len(given)} runs of {len(by_game)} games: give one run of each game")
-    if unknown := sorted(set(by_game) - set(PUBLISHED["games"])):
+    if len({(run.settings.game, run.settings.seed) for run in given}) < len(given):
+        parser.error("two runs have the same game and seed: leave one out")
+    if unknown := sorted({run.settings.game for run in given} - set(PUBLISHED["games"])):
         parser.error(f"there is no published curve of {', '.join(unknown)}: leave it out")
     if steps % POINT:
         parser.error(f"--steps is {steps:,}: a multiple of {POINT:,} can be compared")
@@ -63,14 +62,18 @@ def main() -> None:
         parser.error("the runs have different settings: they must differ only in game, seed and length")
     settings = {"steps": steps, **learning_settings(runs[0].settings)}
     rows = read_earlier(settings)
-    rows |= {run.settings.game: beside_published(run) | {"commit": commit(arguments.commit)} for run in runs}
+    by_game: dict[str, list[RunRecord]] = {}
+    for run in sorted(runs, key=lambda run: run.settings.seed):
+        by_game.setdefault(run.settings.game, []).append(run)
+    trained_by = {"commit": commit(arguments.commit)}
+    rows |= {game: beside_published(game, of_game) | trained_by for game, of_game in by_game.items()}
     games = {game: rows[game] for game in PUBLISHED["games"] if game in rows}
     entries = {"published": PUBLISHED["source"], "settings": settings, "games": games}
     trained = command(runs[:1]).replace(f"train {runs[0].settings.game}", "train GAME")
     print("written:", write_result(RESULTS / "ten_games.json", entries, trained).name)
     (RESULTS / "ten_games").mkdir(exist_ok=True)
-    for run in runs:
-        write_curves(curve_of(run.settings.game), [run])
+    for game, of_game in by_game.items():
+        write_curves(curves_of(game), of_game)
     for colours, name in ((LIGHT, "ten_games.png"), (DARK, "ten_games-dark.png")):
         with pyplot.rc_context(style(colours)):
             draw(RESULTS / name, list(games), steps)
@@ -98,23 +101,29 @@ def read_earlier(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return games
 
 
-def curve_of(game: str) -> Path:
+def curves_of(game: str) -> Path:
     return RESULTS / "ten_games" / f"{game}.csv"
 
 
-def beside_published(run: RunRecord) -> dict[str, Any]:
-    """Return what a run reached, and what each published agent had after as many steps."""
-    point = run.settings.steps // POINT - 1
-    published = {agent: curve[point] for agent, curve in PUBLISHED["games"][run.settings.game].items()}
-    mean = mean_score(run, point)
+def beside_published(game: str, runs: list[RunRecord]) -> dict[str, Any]:
+    """Return what the runs of a game reached, and what each published agent had after as many steps."""
+    point = runs[0].settings.steps // POINT - 1
+    published = {agent: curve[point] for agent, curve in PUBLISHED["games"][game].items()}
+    means = {run.settings.seed: mean_score(run, point) for run in runs}
+    mean = float(np.mean(list(means.values())))
     return {
-        "seed": run.settings.seed,
-        "random_play": RANDOM_AND_HUMAN[run.settings.game][0],
+        "random_play": RANDOM_AND_HUMAN[game][0],
         "mean_of_last_point": mean,
         "published": published,
         "is_best": mean >= max(published.values()),
-        "most_dormant_layer": run.last("dormant_units"),
-        **figures_of(run),
+        "seeds": {
+            run.settings.seed: {
+                "mean_of_last_point": means[run.settings.seed],
+                "most_dormant_layer": run.last("dormant_units"),
+                **figures_of(run),
+            }
+            for run in runs
+        },
     }
 
 
@@ -131,7 +140,7 @@ def style(colours: Colours) -> dict[str, Any]:
 
 
 def draw(path: Path, games: list[str], steps: int) -> None:
-    """Draw a small picture a game: the run's curve, and each published agent's mean of each part."""
+    """Draw a small picture a game: a curve for each seed, and each published agent's mean of each part."""
     num_rows, num_columns = -(-len(games) // COLUMNS), min(COLUMNS, len(games))
     size = 1.9 * num_columns, 1.7 * num_rows + 0.8
     figure, grid = pyplot.subplots(num_rows, num_columns, figsize=size, dpi=150, squeeze=False, layout="constrained")
@@ -141,8 +150,11 @@ def draw(path: Path, games: list[str], steps: int) -> None:
     for axes, game in zip(grid.flat, games, strict=False):
         for agent, curve in PUBLISHED["games"][game].items():
             axes.plot(middles, curve[: len(middles)], "o-", markersize=3, linewidth=0.8, alpha=0.9, label=agent)
-        ended, mean = np.loadtxt(curve_of(game), delimiter=",", skiprows=1, usecols=(1, 3), unpack=True, ndmin=2)
-        axes.plot(ended / 1_000, mean, color=pyplot.rcParams["text.color"], linewidth=1.1, label="framestow")
+        columns = np.loadtxt(curves_of(game), delimiter=",", skiprows=1, usecols=(0, 1, 3), ndmin=2)
+        for seed in np.unique(columns[:, 0]):
+            _, ended, mean = columns[columns[:, 0] == seed].T
+            label = "framestow, a line for each seed" if seed == columns[0, 0] else None
+            axes.plot(ended / 1_000, mean, color=pyplot.rcParams["text.color"], linewidth=0.8, label=label)
         axes.axhline(RANDOM_AND_HUMAN[game][0], color="0.5", linewidth=1, linestyle=":")
         axes.set_title(game, fontsize=9)
         axes.tick_params(labelsize=6.5)

@@ -24,8 +24,7 @@ def catch_settings(**changes: Any) -> Settings:
     return Settings(
         **{
             "game": "Catch",
-            "recipe": "dqn",
-            "double": True,
+            **({} if "recipe" in changes else {"recipe": "dqn", "double": True}),
             "steps": 600,
             "num_envs": 3,
             "memory": 300,

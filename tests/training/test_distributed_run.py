@@ -129,7 +129,7 @@ def test_the_report_of_a_run_shows_transitions_of_a_shard(tmp_path):
 
 @pytest.mark.parametrize("recipe", ["dqn", "laptop", "rainbow", "desktop"])
 def test_an_actor_acts_greedily_with_the_learners_values(recipe, tmp_path):
-    settings = catch_settings(recipe=recipe, noisy=False, spectral_norm=False, double=False, workers=0)
+    settings = catch_settings(recipe=recipe, noisy=False, spectral_norm=False, precision="float32", workers=0)
     folder = RunFolder.create(tmp_path / "run", replace(settings, actors=1))
     run = distributed_run(folder)
     frames = np.random.default_rng(0).integers(0, 256, (50, settings.stack, 24, 24), dtype=np.uint8)

@@ -169,8 +169,8 @@ def _opening_line(run: TrainingRun, folder: RunFolder) -> str:
     beginning = f"resuming {settings.game} at step {done:,}" if done else f"training on {settings.game}"
     return (
         f"{beginning} (recipe {settings.recipe}, preset {settings.preset}) to {settings.steps:,} agent steps, "
-        f"{run.describe_players()}, on {run.device} in {run.agent.precision}, CPU threads {torch.get_num_threads()}, cores {num_cores()}, "
-        f"run folder {folder.path}"
+        f"{run.describe_players()}, on {run.device} in {run.agent.precision}, CPU threads {torch.get_num_threads()}, "
+        f"cores {num_cores()}, run folder {folder.path}"
     )
 
 

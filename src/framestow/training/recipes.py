@@ -92,7 +92,8 @@ RECIPES: dict[str, Recipe] = {
             "laptop",
             "our own for two CPU cores: half of the Nature network with layer normalisation (Gallici et al. 2024), the "
             "mean return by HL-Gauss (Farebrother et al. 2024), Dopamine's prioritized replay (Castro et al. 2018), "
-            "and as many samples a step as Clark et al. 2024",
+            "Munchausen (Vieillard et al. 2020) once play is no longer random, and as many samples a step as "
+            "Clark et al. 2024",
             {
                 **_RAINBOW_LITE,
                 "preset": "baselines",
@@ -103,10 +104,12 @@ RECIPES: dict[str, Recipe] = {
                 "warmup": 2_000,
                 "network": "layernorm",
                 "distribution": "hl-gauss",
+                "munchausen_after": 50_000,
                 "n_step": 5,
                 "learning_rate": 2.5e-4,
                 "learning_rate_falls_after": 150_000,
                 "optimizer_epsilon": 3e-6,
+                "precision": "bfloat16",
                 "target_every": 250,  # 2,000 steps
                 "epsilon_steps": 20_000,
             },
