@@ -278,8 +278,10 @@ def ten_games() -> str:
     for game, row in result("learning/ten_games")["games"].items():
         best = max(row["published"], key=row["published"].__getitem__)
         ours, seeds = f"{row['mean_of_last_point']:,.1f}", row["seeds"].values()
-        each = ", ".join(f"{seed['mean_of_last_point']:,.1f}" for seed in seeds)
-        scores = [f"{f'**{ours}**' if row['is_best'] else ours} ({each})", f"{row['published'][best]:,.1f} ({best})"]
+        ours = f"**{ours}**" if row["is_best"] else ours
+        if len(means := [seed["mean_of_last_point"] for seed in seeds]) > 1:
+            ours += f" ({', '.join(f'{each:,.1f}' for each in means)})"
+        scores = [ours, f"{row['published'][best]:,.1f} ({best})"]
         minutes = f"{60 * statistics.mean(seed['core_hours'] for seed in seeds):.0f}"
         rows.append([game, f"{row['random_play']:,.1f}", *scores, minutes])
     return table(["game", "random play", "`laptop` (its seeds)", "best of Dopamine's", "core-minutes a seed"], rows)
