@@ -332,7 +332,8 @@ def usable_precision(asked: Precision, device: torch.device) -> Precision:
     CUDA devices do, and processors with AVX-512 BF16, if PyTorch is new enough to ask them.
     """
     if device.type == "cpu":
-        has_bfloat16 = getattr(torch.cpu, "get_capabilities", dict)().get("avx512_bf16", False)
+        capabilities: Any = getattr(torch.cpu, "get_capabilities", dict)()
+        has_bfloat16 = capabilities.get("avx512_bf16", False)
     else:
         has_bfloat16 = device.type == "cuda"
     return asked if has_bfloat16 else "float32"
