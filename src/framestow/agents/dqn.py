@@ -90,7 +90,7 @@ class DQN:
         self.observation_shape, self.num_actions = tuple(observation_shape), num_actions
         self.device = torch.device(device)
         self.num_updates = 0
-        self.precision = usable_precision(settings.precision, self.device)
+        self.precision = usable_precision(settings.precision, self.device)  # of the network's arithmetic
         self._returns = returns_of(settings, self.device)
         on_cuda = self.device.type == "cuda"
         # Draws the noise of noisy layers and the fractions of IQN: on a CUDA device, otherwise on the CPU.
@@ -240,7 +240,7 @@ class DQN:
         return floats.bfloat16() if self.precision == "bfloat16" else floats
 
     def _outputs(self, network: QNetwork, observations: Tensor, fractions: Tensor | None) -> Tensor:
-        """Return the network's outputs, float32, computed in the precision that the settings name."""
+        """Return the network's outputs, float32, computed in ``precision``."""
         with self._precision():
             outputs: Tensor = network(observations, fractions)
         return outputs.float()
