@@ -24,7 +24,7 @@ def catch_settings(**changes: Any) -> Settings:
     return Settings(
         **{
             "game": "Catch",
-            **({} if "recipe" in changes else {"recipe": "dqn", "double": True}),
+            **({} if "recipe" in changes else {"recipe": "dqn", "double": True}),  # laptop's Munchausen goes without
             "steps": 600,
             "num_envs": 3,
             "memory": 300,

@@ -241,11 +241,11 @@ class DQN:
 
     def _outputs(self, network: QNetwork, observations: Tensor, fractions: Tensor | None) -> Tensor:
         """Return the network's outputs, float32, computed in ``precision``."""
-        with self._precision():
+        with self._autocast():
             outputs: Tensor = network(observations, fractions)
         return outputs.float()
 
-    def _precision(self) -> contextlib.AbstractContextManager[Any]:
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         if self.precision == "bfloat16":
             # Without the cache, whose weights would not change when a captured update is replayed.
             return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
