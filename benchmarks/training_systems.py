@@ -270,11 +270,11 @@ class BareLearner:
     def __init__(self, threads: int, tuned: bool) -> None:
         import torch
 
-        from framestow.agents.networks import scale_pixels
+        from framestow.agents.networks import network_input
 
         torch.set_num_threads(threads)
         memory_format = torch.channels_last if tuned else torch.contiguous_format
-        self._scale = scale_pixels if tuned else lambda pixels: pixels.float().mul_(1 / 255)
+        self._scale = network_input if tuned else lambda pixels: pixels.float().mul_(1 / 255)
         self.online = nature_network().to(memory_format=memory_format)
         self.target = nature_network().to(memory_format=memory_format)
         self.target.load_state_dict(self.online.state_dict())

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from agents.agents_and_batches import agent_settings
-from framestow.agents.networks import Head, NoisyLinear, QNetwork, build_network, scale_pixels
+from framestow.agents.networks import Head, NoisyLinear, QNetwork, build_network, network_input
 from framestow.agents.settings import Network
 from framestow.errors import InvalidSettingsError
 
@@ -42,7 +42,7 @@ def test_scaled_pixels_lie_channels_last_also_of_windows_that_overlap(stack: int
     windows = torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
     for pixels in (windows[:, :-1], windows[:, 1:], windows[:, 1:, :, 2:], windows[:, 1:].flip(0)):
-        scaled = scale_pixels(pixels)
+        scaled = network_input(pixels)
 
         assert torch.equal(scaled, pixels.float() * (1 / 255))
         assert scaled.is_contiguous(memory_format=torch.channels_last)
@@ -52,7 +52,7 @@ def test_observations_that_are_floats_are_not_scaled_again() -> None:
     floats = torch.rand((2, 4, 24, 24), generator=torch.Generator().manual_seed(0))
     before = floats.clone()
 
-    assert torch.equal(before, scale_pixels(floats))
+    assert torch.equal(before, network_input(floats))
     assert torch.equal(before, floats)
 
 

@@ -20,7 +20,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from framestow.agents.captured_update import CapturedUpdate
 from framestow.agents.dormant_units import dormant_share, record_activations
-from framestow.agents.networks import QNetwork, build_network, scale_pixels
+from framestow.agents.networks import QNetwork, build_network, network_input
 from framestow.agents.returns import NextStep, greedy_policy, midpoints, returns_of
 from framestow.agents.settings import AgentSettings, EpsilonGreedy, Precision
 from framestow.errors import IncompatibleError
@@ -236,7 +236,7 @@ class DQN:
 
     def _scale(self, pixels: Tensor) -> Tensor:
         """Return uint8 pixels as the floats that the network computes with."""
-        floats = scale_pixels(pixels)
+        floats = network_input(pixels)
         return floats.bfloat16() if self.precision == "bfloat16" else floats
 
     def _outputs(self, network: QNetwork, observations: Tensor, fractions: Tensor | None) -> Tensor:

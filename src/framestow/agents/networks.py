@@ -46,7 +46,7 @@ ARCHITECTURES = {
 }
 
 
-def scale_pixels(pixels: Tensor) -> Tensor:
+def network_input(pixels: Tensor) -> Tensor:
     """Return uint8 pixels ``(batch, stack, H, W)`` as float32 in [0, 1], channels last.
 
     Float pixels are not scaled again.
@@ -177,14 +177,14 @@ class QNetwork(nn.Module):
         """Return the outputs of every action, float32.
 
         Arguments:
-            observations: uint8 ``(batch, stack, H, W)``, or the floats of ``scale_pixels``, so that two networks
+            observations: uint8 ``(batch, stack, H, W)``, or the floats of ``network_input``, so that two networks
                 can share one scaling.
             fractions: For IQN, the quantile fractions ``(batch, n)``, each in 0 … 1.
 
         Returns:
             ``(batch, num_actions, num_outputs)``, or ``(batch, num_actions, n)`` with ``fractions``.
         """
-        floats = scale_pixels(observations) if observations.dtype == torch.uint8 else observations
+        floats = network_input(observations) if observations.dtype == torch.uint8 else observations
         features = self.torso(floats).flatten(1)
         if self.embedding is None:
             outputs: Tensor = self.head(features)
