@@ -35,7 +35,7 @@ LIMITS = {  # lines, files
     "tests": (55_330, 404),  # ensembles, loaders, arrays, drop-ins, budgets on disk; kills at each operation; bfloat16
     "benchmarks": (6_435, 41),  # figures of sample(32) beside each other; ten games of several seeds
 }
-WORDS_OF_PAGES = 62_872  # of docs, README and CONTRIBUTING; arrays, ensembles, loaders, masks, changes, trials
+WORDS_OF_PAGES = 60_958  # of docs, README and CONTRIBUTING; arrays, ensembles, loaders, masks, changes, trials
 
 
 def size_of(files: Iterable[Path]) -> tuple[int, int]:
