@@ -30,7 +30,7 @@ LIMITS = {  # lines, files
     "replay": (11_225, 50),  # ensembles; changes and forgetting of steps; four folders; commits in budgets
     "storage": (1_986, 10),  # the one door to files; sizes of many blocks; garbage gives locks up
     "torch": (838, 5),  # workers of PyTorch's DataLoader
-    "training": (4_484, 16),  # reports leave out what trained much longer; Munchausen from any step, in laptop too
+    "training": (4_490, 16),  # reports leave out what trained much longer; Munchausen from any step; laptop-long
     "viewer": (2_712, 20),  # a server with limits; damage is shown
     "tests": (55_330, 404),  # ensembles, loaders, arrays, drop-ins, budgets on disk; kills at each operation; bfloat16
     "benchmarks": (6_435, 41),  # figures of sample(32) beside each other; ten games of several seeds

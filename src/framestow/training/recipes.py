@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from framestow.checks import find_by_name
 
-RecipeName: TypeAlias = Literal["laptop", "dqn", "nature", "rainbow", "rainbow-lite", "desktop"]
+RecipeName: TypeAlias = Literal["laptop", "laptop-long", "dqn", "nature", "rainbow", "rainbow-lite", "desktop"]
 """The names of ``RECIPES``."""
 
 
@@ -84,6 +84,25 @@ _RAINBOW_LITE = {
     "target_every": 2_000,  # 8,000 steps
     "epsilon_steps": 250_000,
 }
+_LAPTOP = {
+    **_RAINBOW_LITE,
+    "preset": "baselines",
+    "num_envs": 8,
+    "workers": None,  # by the cores
+    "threads": 1,  # a second thread costs more than it brings as soon as another process wants a core
+    "train_every": 8,
+    "warmup": 2_000,
+    "network": "layernorm",
+    "distribution": "hl-gauss",
+    "munchausen_after": 50_000,
+    "n_step": 5,
+    "learning_rate": 2.5e-4,
+    "learning_rate_falls_after": 150_000,
+    "optimizer_epsilon": 3e-6,
+    "precision": "bfloat16",
+    "target_every": 250,  # 2,000 steps
+    "epsilon_steps": 20_000,
+}
 
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
@@ -94,25 +113,12 @@ RECIPES: dict[str, Recipe] = {
             "mean return by HL-Gauss (Farebrother et al. 2024), Dopamine's prioritized replay (Castro et al. 2018), "
             "Munchausen (Vieillard et al. 2020) once play is no longer random, and as many samples a step as "
             "Clark et al. 2024",
-            {
-                **_RAINBOW_LITE,
-                "preset": "baselines",
-                "num_envs": 8,
-                "workers": None,  # by the cores
-                "threads": 1,  # a second thread costs more than it brings as soon as another process wants a core
-                "train_every": 8,
-                "warmup": 2_000,
-                "network": "layernorm",
-                "distribution": "hl-gauss",
-                "munchausen_after": 50_000,
-                "n_step": 5,
-                "learning_rate": 2.5e-4,
-                "learning_rate_falls_after": 150_000,
-                "optimizer_epsilon": 3e-6,
-                "precision": "bfloat16",
-                "target_every": 250,  # 2,000 steps
-                "epsilon_steps": 20_000,
-            },
+            _LAPTOP,
+        ),
+        Recipe(
+            "laptop-long",
+            "laptop for runs of more than 200,000 steps: Munchausen later, when the learning rate begins to fall",
+            {**_LAPTOP, "munchausen_after": 150_000},
         ),
         Recipe("dqn", "CleanRL's dqn_atari and Stable-Baselines3's zoo: Mnih et al. 2015 with Adam", _DQN),
         Recipe(
