@@ -5,6 +5,7 @@
 
 results/learning gets ten_games.json, ten_games.png, ten_games-dark.png for a dark page, and in the folder ten_games the
 curves of each game. A longer run begins like a shorter one, so of a longer run the first 500,000 steps are compared.
+Options that give the values of another recipe, as laptop with --munchausen-after 150k, count as that recipe.
 Games that are not given keep the figures and the curves that they have from runs with the same settings.
 
 Dopamine publishes the mean score of the training games in each 250,000 agent steps (dopamine_curves.json). The same
@@ -17,16 +18,17 @@ import argparse
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import matplotlib
 import numpy as np
 
 from framestow.benchmarking.report import DARK, LIGHT, Colours
 from framestow.benchmarking.result_files import write_result
+from framestow.training.recipes import RECIPES, RecipeName
 from framestow.training.report.page import RunRecord, runs_by_settings
 from framestow.training.scores import RANDOM_AND_HUMAN
-from framestow.training.settings import MAY_CHANGE_LEARNING, learning_settings
+from framestow.training.settings import MAY_CHANGE_LEARNING, Settings, learning_settings
 from learning import RESULTS, command, commit, figures_of, write_curves
 
 matplotlib.use("Agg")
@@ -84,13 +86,23 @@ def first_steps(run: RunRecord, steps: int) -> RunRecord:
     games, rows = run.game_steps <= steps, run.progress["agent_steps"] <= steps
     return dataclasses.replace(
         run,
-        settings=dataclasses.replace(run.settings, steps=steps),
+        settings=dataclasses.replace(run.settings, steps=steps, recipe=recipe_of(run.settings)),
         changes=[change for change in run.changes if change.agent_steps < steps],
         agent_steps=steps,
         game_steps=run.game_steps[games],
         scores=run.scores[games],
         progress={name: column[rows] for name, column in run.progress.items()},
     )
+
+
+def recipe_of(settings: Settings) -> RecipeName:
+    """Return the recipe that has the values of a run's settings, else the one that the run began from."""
+    names: tuple[RecipeName, ...] = get_args(RecipeName)
+    for name in names:
+        values = {key: value for key, value in RECIPES[name].values.items() if key not in ("preset", "workers")}
+        if all(getattr(settings, key) == value for key, value in values.items()):
+            return name
+    return settings.recipe
 
 
 def read_earlier(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
