@@ -152,10 +152,13 @@ std::size_t StepRing::lose_records(const std::vector<std::int64_t>& ascending) {
     for (std::size_t row = 0; row < ascending.size() && !pending_.is_unused();) {
         const std::int64_t first = ascending[row];
         std::int64_t behind = first;
-        for (; row < ascending.size() && ascending[row] == behind; ++row) {
-            ++behind;
+        bool has_sampleable = false;
+        for (; row < ascending.size() && ascending[row] == behind; ++row, ++behind) {
+            has_sampleable = has_sampleable || is_sampleable(behind);
         }
-        find_leading_into(first, behind, lost);
+        if (has_sampleable) {  // what leads into steps that were lost before was lost with them
+            find_leading_into(first, behind, lost);
+        }
     }
     std::sort(lost.begin(), lost.end());
     lost.erase(std::unique(lost.begin(), lost.end()), lost.end());
@@ -476,13 +479,13 @@ std::vector<std::vector<std::int64_t>> StepRing::find_starts() const {
     return starts;
 }
 
-// Finds the first stored step of each environment.
+// Finds the first stored step of each environment, lost or not.
 void StepRing::find_first_steps() {
     std::vector<bool> is_found(num_envs(), false);
     std::size_t num_missing = num_envs();
     for (std::int64_t index = oldest_; index < next_index_ && num_missing != 0; ++index) {
         const std::size_t env_id = records_.env_of(slot(index));
-        if (is_readable(index) && !is_found[env_id]) {
+        if (!records_.is_placeholder(slot(index)) && !is_found[env_id]) {
             is_found[env_id] = true;
             first_steps_[env_id] = records_.position_of(slot(index), env_id);
             --num_missing;

@@ -44,6 +44,7 @@ class RingSteps(StepRing):
     def __init__(self, steps: StepSettings) -> None:
         self.capacity, self.stack, self._record = steps.capacity, steps.stack, steps.record
         self.block_versions: dict[StepKey, int] = {}  # how often a sealed block was changed, of those that were
+        self._missing: set[int] = set()  # numbers of the blocks that were restored without their steps
         try:
             super().__init__(steps)
         except (MemoryError, OverflowError) as error:
@@ -71,9 +72,8 @@ class RingSteps(StepRing):
         check_starts(self)
 
     def list_sealed_steps(self) -> list[StepKey]:
-        """Return ``(0, n)`` for every block n whose steps are all in the ring and not all lost."""
-        all_lost = _all_lost(self.lost)
-        return [(0, number) for number in _numbers_within(self.oldest, self.next_index) if number not in all_lost]
+        """Return ``(0, n)`` for every block n whose steps are all in the ring, unless they were missing in a store."""
+        return [(0, number) for number in _numbers_within(self.oldest, self.next_index) if number not in self._missing]
 
     @property
     def most_outside_blocks(self) -> int:
@@ -136,7 +136,7 @@ class RingSteps(StepRing):
         self.restore_records(outside, slots.view(np.uint8))
         self.restore_span(oldest, next_index)
         self.lose_indices(lost)
-        num_lost = self._restore_blocks(numbers, _all_lost(lost), read_steps)
+        num_lost = self._restore_blocks(numbers, read_steps)
         self.restore_pending()
         restore_starts(self, arrays)
         return num_lost
@@ -146,16 +146,15 @@ class RingSteps(StepRing):
         first, before = _indices_of(key[1])[[0, -1]] + [0, 1]
         return STEPS_PER_BLOCK - int(np.diff(np.searchsorted(arrays["steps.lost"], (first, before)))[0])
 
-    def _restore_blocks(self, numbers: range, all_lost: set[int], read_steps: ReadSteps) -> int:
-        missing = [np.zeros(0, np.int64)]
+    def _restore_blocks(self, numbers: range, read_steps: ReadSteps) -> int:
         for number in numbers:
-            block = None if number in all_lost else read_steps((0, number))
+            block = read_steps((0, number))
             slots = slots_from_block(block, self._record, STEPS_PER_BLOCK, self.num_envs)
             if slots is None:
-                missing.append(_indices_of(number))
-                continue
-            self.restore_records(_indices_of(number), slots.view(np.uint8))
-        return self.lose_records(np.concatenate(missing))
+                self._missing.add(number)
+            else:
+                self.restore_records(_indices_of(number), slots.view(np.uint8))
+        return self.lose_records(np.concatenate([np.zeros(0, np.int64), *map(_indices_of, sorted(self._missing))]))
 
 
 def _numbers_within(oldest: int, next_index: int) -> range:
@@ -174,12 +173,6 @@ def _outside(oldest: int, next_index: int, numbers: range) -> Indices:
         return np.arange(oldest, max(oldest, next_index))
     head, tail = range(oldest, numbers.start * STEPS_PER_BLOCK), range(numbers.stop * STEPS_PER_BLOCK, next_index)
     return np.concatenate([np.arange(part.start, max(part.start, part.stop)) for part in (head, tail)])
-
-
-def _all_lost(lost: Indices) -> set[int]:
-    """Return the numbers of the blocks whose steps are all lost."""
-    numbers, counts = np.unique(lost // STEPS_PER_BLOCK, return_counts=True)
-    return set(numbers[counts == STEPS_PER_BLOCK].tolist())
 
 
 def _are_ascending_in(indices: Indices, start: int, stop: int) -> bool:

@@ -182,7 +182,7 @@ class StoredMemory(Closing):
         """Return the stored steps without their frames; raise as ``fill`` does. Nothing is allocated for frames."""
         with self._naming_contradictions():
             steps = self.make_step_store()
-            steps.restore(self.arrays, self.read_block)
+            steps.restore(self.arrays, partial(self.read_block, steps))
             check_steps(steps, self.settings)
         return steps
 
@@ -196,8 +196,13 @@ class StoredMemory(Closing):
         """Versions of the sealed blocks of steps that were changed."""
         return {(track, number): version for track, number, version in self.arrays[VERSIONS].tolist()}
 
-    def read_block(self, key: StepKey) -> bytes:
-        """Return a sealed block of steps in the version of this generation; raises as ``BlockLogReader.read``."""
+    def read_block(self, steps: AnySteps, key: StepKey) -> bytes | None:
+        """Return a sealed block of ``steps`` in the version of this generation; raises as ``BlockLogReader.read``.
+
+        ``None`` if the log lacks a block of which no step can be sampled: it was lost before this generation.
+        """
+        if BlockKey(*key) not in self.steps and not steps.num_sampleable_in(key, self.arrays):
+            return None
         return self.steps.read(BlockKey(*key), self.block_versions.get((key[0], key[1]), 0))
 
     def make_step_store(self) -> AnySteps:
@@ -243,7 +248,7 @@ class StoredMemory(Closing):
 
     def _read_steps(self, parts: MemoryParts, key: StepKey) -> bytes | None:
         try:
-            return self.read_block(key)
+            return self.read_block(parts.steps, key)
         except (KeyError, DamagedDataError) as error:
             parts.damage.skip_steps(error)
             return None

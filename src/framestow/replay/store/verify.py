@@ -500,7 +500,7 @@ class VerifiedGeneration:
 
     def _read_steps(self, key: StepKey) -> bytes | None:
         try:
-            return self.stored.read_block(key)
+            return self.stored.read_block(self.steps, key)
         except (KeyError, DamagedDataError):
             self.lost_steps[BlockKey(*key)] = self.steps.num_sampleable_in(key, self.stored.arrays)
             return None
