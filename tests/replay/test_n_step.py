@@ -68,7 +68,7 @@ def test_a_pending_transition_is_neither_counted_nor_sampled():
     assert 0 == len(memory)
     with pytest.raises(NothingToSampleError, match="has no transition"):
         memory.sample(1)
-    with pytest.raises(NothingToSampleError, match="transition 0 is not stored"):
+    with pytest.raises(NothingToSampleError, match="transition 0 is pending: its return lacks later steps"):
         memory.get([0])
 
     step(memory, 2)

@@ -66,7 +66,7 @@ CALLS = [  # of a memory, and of samplers: the argument, its wrong values, and t
     ("batch_size", [*NO_WHOLE_NUMBERS, 0], lambda value: filled().sample_sequences(value, 2)),
     ("batch_size", [*NO_WHOLE_NUMBERS, 0], lambda value: filled().draw_sequences_ahead(value, 2)),
     ("length", [*NO_WHOLE_NUMBERS, 0], lambda value: filled().sample_sequences(2, value)),
-    ("length", [*NO_WHOLE_NUMBERS, 0], lambda value: filled().steps_from([0], value)),
+    ("length", [*NO_WHOLE_NUMBERS, 0, 10**15], lambda value: filled().steps_from([0], value)),
     ("overlap", [1.5, "4", True, NAN, [4], -1, 99], lambda value: filled().sample_sequences(2, 4, overlap=value)),
     ("burn_in", [*NO_WHOLE_NUMBERS, 99], lambda value: filled().sample_sequences(2, 4, burn_in=value)),
     ("borders", ["wrap", None, 5, ["mask"]], lambda value: filled().sample_sequences(2, 4, borders=value)),

@@ -55,8 +55,9 @@ def test_sequences_end_at_a_forgotten_step_and_its_episode_is_not_whole(retentio
     memory.forget(steps[0][[8]])
 
     assert memory.steps_from(steps[0][:1], 20).index[0].tolist() == [*steps[0][:8], *[-1] * 12]
-    with pytest.raises(NothingToSampleError, match="is not stored"):
-        memory.steps_from(steps[0][8:9])
+    for call in (memory.get, memory.steps_from, memory.returns_to_go):
+        with pytest.raises(NothingToSampleError, match=f" {steps[0][8]} is lost: it was forgotten, .*; omit it"):
+            call(steps[0][8:9])
     assert np.isnan(memory.returns_to_go(steps[0][:8])).all()
     assert memory.returns_to_go(steps[0][9:10]).tolist() == [sum(range(9, 20))]
     assert set(memory.sample_episodes(32).index.ravel().tolist()) == set(steps[1].tolist())

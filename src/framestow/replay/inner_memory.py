@@ -23,7 +23,7 @@ from framestow.replay.reports.observation_report import ObservationWatch
 from framestow.replay.settings.action_spec import ActionSpec
 from framestow.replay.settings.step_fields import offset_of, slot_record
 from framestow.replay.step_checks import SegmentSteps, check_append, check_begin
-from framestow.replay.steps.step_store import Indices, not_stored
+from framestow.replay.steps.step_store import Indices, unreadable
 from framestow.replay.steps.step_stores import note_changes
 from framestow.replay.store.open_store import OpenStore
 from framestow.storage.frame_storage import Storage
@@ -225,7 +225,7 @@ class InnerMemory:
         self.parts.raise_refusal()
         missing = indices[~self.steps.are_stored(indices)]
         if missing.size:
-            raise not_stored(missing[0])
+            raise unreadable(self.steps, missing[0])
         self.parts.num_changes += 1
 
     def _look_at_plan(self) -> None:

@@ -43,7 +43,7 @@ from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.settings.observation_layout import AxisChoice
 from framestow.replay.settings.step_fields import ExtrasSpec
 from framestow.replay.step_checks import check_rewards
-from framestow.replay.steps.step_store import not_stored
+from framestow.replay.steps.step_store import unreadable
 from framestow.replay.store.open_store import OpenStore, check_flush_every
 from framestow.replay.store.reader import StoredMemory, read_frames_per_segment
 from framestow.storage.frame_storage import Storage
@@ -523,7 +523,7 @@ class ReplayMemory(MemoryProperties, Closing):
             shares_frames: Whether observations and next observations may share memory; if not, you may write to them.
 
         Raises:
-            NothingToSampleError: one of them is not stored.
+            NothingToSampleError: one of them is pending, lost or not stored; the message says which.
         """
         return self.inner.batches.read(self.inner.batches.as_draw, check_indices(indices, most_axes=1), shares_frames)
 
@@ -546,7 +546,7 @@ class ReplayMemory(MemoryProperties, Closing):
             length: Number of steps from each of them.
 
         Raises:
-            NothingToSampleError: one of ``indices`` is not stored.
+            NothingToSampleError: one of ``indices`` is lost or not stored.
         """
         return step_sequences(self.inner.parts, check_indices(indices, most_axes=1), length)
 
@@ -568,7 +568,7 @@ class ReplayMemory(MemoryProperties, Closing):
 
         The sum of an open or truncated episode ends with its newest step. It is NaN if a later step of the episode was
         evicted or lost, which cannot happen by eviction with the default retention. The time grows with the number of
-        steps to the end of these episodes. Raises ``NothingToSampleError`` for a step that is not stored.
+        steps to the end of these episodes. Raises ``NothingToSampleError`` for a step that is lost or not stored.
         """
         discount = real_number("discount", discount, 0, 1, rule="it must be from 0 to 1; 1 adds the rewards up")
         asked = check_indices(indices)
@@ -577,7 +577,7 @@ class ReplayMemory(MemoryProperties, Closing):
         with self.inner.lock:
             missing = steps[self.inner.steps.places(steps)[0] < 0]
             if missing.size:
-                raise not_stored(missing[0], way_out="give a larger capacity")
+                raise unreadable(self.inner.steps, missing[0])
             returns[is_step] = self.inner.steps.returns_to_go(steps, discount)
         return returns
 
@@ -768,7 +768,7 @@ class ReplayMemory(MemoryProperties, Closing):
             generation: Number that ``save`` or ``flush`` returned: the oldest generation that stays.
 
         Raises:
-            FileNotFoundError: ``generation`` is not there.
+            FileNotFoundError: ``generation`` is not there; nothing is written.
         """
         folder, generation = folder_path("path", path), whole_number("generation", generation, 0, rule=GENERATION_RULE)
         self.inner.store_in(folder).prune(generation)

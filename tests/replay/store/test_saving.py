@@ -121,6 +121,16 @@ def test_kept_generations_load_until_they_are_pruned(tmp_path):
     assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
 
 
+def test_pruning_where_nothing_was_saved_is_refused_and_writes_nothing(tmp_path):
+    memory, _ = recorded(10)
+
+    for folder in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(FileNotFoundError, match=f"^{folder}: no memory was saved in this folder, so nothing is"):
+            memory.prune(folder, 1)
+
+    assert [] == [*tmp_path.iterdir()]
+
+
 def test_pruning_at_a_missing_generation_is_refused(tmp_path):
     memory, _ = recorded(10)
     memory.save(tmp_path / "memory")

@@ -26,7 +26,7 @@ from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.reading.batch import Batch, describe_batch
 from framestow.replay.samplers.sampler import Draw
 from framestow.replay.settings.observation_layout import Stacks
-from framestow.replay.steps.step_store import not_stored
+from framestow.replay.steps.step_store import POSITION_RANGE, unreadable
 from framestow.storage.frame_storage import FrameSnapshot
 
 MAX_BUFFERS = 8  # of a pool, for each array of an observation
@@ -214,10 +214,10 @@ class BatchBuilder:
             self._parts.evict_to_fit()
 
     def as_draw(self, indices: npt.NDArray[np.int64]) -> Draw:
-        """Return ``indices`` as a draw with weights of 1; raise ``NothingToSampleError`` if one is not stored."""
+        """Return ``indices`` as a draw with weights of 1; raise ``NothingToSampleError`` if one is not sampleable."""
         missing = indices[~self._steps.is_sampleable(indices)]
         if missing.size:
-            raise not_stored(missing[0], "transition")
+            raise unreadable(self._steps, missing[0], "transition")
         return Draw(indices, np.ones(len(indices), np.float32))
 
     def look_up(
@@ -324,12 +324,12 @@ class StepSequences:
 
 
 def step_sequences(parts: MemoryParts, indices: npt.NDArray[np.int64], length: int) -> StepSequences:
-    """Return ``length`` steps from each of ``indices``; raise ``NothingToSampleError`` if one is not stored."""
-    length = whole_number("length", length, 1, rule="a sequence has at least 1 step")
+    """Return ``length`` steps from each of ``indices``; raise ``NothingToSampleError`` if one is not readable."""
+    length = whole_number("length", length, 1, POSITION_RANGE, rule=f"a sequence has 1 to {POSITION_RANGE:_} steps")
     with parts.lock:
         missing = indices[parts.steps.places(indices)[0] < 0]
         if missing.size:
-            raise not_stored(missing[0])
+            raise unreadable(parts.steps, missing[0])
         followed = parts.steps.follow(indices, length)[0]
         is_step = followed >= 0
         fields = parts.steps.resolve_steps(followed[is_step])[1]

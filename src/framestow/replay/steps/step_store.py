@@ -22,9 +22,15 @@ from framestow.replay.settings.action_spec import ActionSpec
 from framestow.replay.settings.step_fields import NO_EXTRAS, ExtrasSpec, slot_record
 
 
-def not_stored(index: int, kind: str = "step", way_out: str = "take indices from sampleable_indices()") -> Exception:
-    """Return the error of a call that was given the index of no stored step."""
-    return NothingToSampleError(f"{kind} {index} is not stored: it was evicted or never appended; {way_out}")
+def unreadable(steps: StepStore, index: int, kind: str = "step") -> Exception:
+    """Return the error of a call that cannot read a step or transition."""
+    if index in steps.pending:
+        why = "pending: its return lacks later steps; append them, or end the episode with begin"
+    elif index in steps.lost:
+        why = "lost: it was forgotten, or what it needs was forgotten, evicted or damaged; omit it"
+    else:
+        why = "not stored: it was evicted or never appended; take indices from sampleable_indices()"
+    return NothingToSampleError(f"{kind} {index} is {why}")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from framestow.interface import warn_caller
 from framestow.replay.eviction.byte_amounts import MIB
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.settings.memory_settings import MemorySettings
-from framestow.replay.store.format import Commit
+from framestow.replay.store.format import Commit, FolderContents
 from framestow.replay.store.reader import StoredMemory
 from framestow.replay.store.writer import StoreWriter
 from framestow.storage.files.block_log import FILE_BYTES
@@ -129,6 +129,10 @@ class OpenStore:
 
     def prune(self, generation: int) -> None:
         """Remove the generations before ``generation`` and the files that only they need."""
+        if not FolderContents(self.path).generations:
+            raise FileNotFoundError(
+                f"{self.path}: no memory was saved in this folder, so nothing is removed; give the folder of a save"
+            )
         with self._begin_writer() as writer:
             before, commit = writer.prune_before(generation)
             if self._commit == before.name:
