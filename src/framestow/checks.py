@@ -242,6 +242,8 @@ def check_rows(
     """
     asked, array = check_indices(indices), as_array(name, values, InvalidStepError)
     shape = asked.shape + row_shape
+    if asked.shape == array.shape == (0,):
+        array = array.reshape(shape)  # an empty list has rows of any shape
     if array.shape != shape:
         raise InvalidStepError(
             f"{name} has shape {array.shape}: indices of shape {asked.shape} take values of shape {shape}; give one "

@@ -18,6 +18,7 @@ from oracles.watched_disk import WatchedDisk, as_the_disk
 
 BLOCK = 1024  # steps, with the retention "fifo"
 EXTRAS = {"note": np.int16, "place": (np.float32, (2,))}
+NOTHING = np.flatnonzero([False])  # as a search that finds no step returns it
 RETENTION = pytest.mark.parametrize("retention", ["fifo", "random"])
 
 
@@ -178,6 +179,21 @@ def test_of_a_repeated_index_the_last_one_counts_and_masked_steps_are_left_out()
 
     assert [0, 1, 2, 5, 2, 5, 6, 7, 8, 9] == memory.get(np.arange(10)).reward.tolist()
     assert [5, 60, 7] == memory.get([5, 6, 7]).extras["note"].tolist()
+
+
+@pytest.mark.parametrize("indices", [[], NOTHING, np.empty((0, 3), np.int64)], ids=["list", "array", "two axes"])
+def test_no_step_takes_no_values_of_any_dtype(indices):
+    dtypes = {"is_liked": np.bool_, "note": np.int16, "place": (np.float32, (2,))}
+    memory = ReplayMemory(10, FrameSpec((2, 2)), 4, stack=2, extras=dtypes)
+    nothing = indices if isinstance(indices, list) else np.empty(indices.shape)
+
+    memory.set_rewards(indices, nothing)
+    for name in ("is_liked", "note"):
+        memory.set_extras(indices, {name: nothing})
+    memory.set_extras(indices, {"place": nothing if np.ndim(indices) == 1 else np.empty((0, 3, 2))})
+
+    with pytest.raises(InvalidStepError, match=r"extra 'place' has shape \(0, 3\)"):
+        memory.set_extras([], {"place": np.empty((0, 3))})
 
 
 BAD = {  # of two stored steps, one that is gone and one to come

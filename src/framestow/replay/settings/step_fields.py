@@ -228,6 +228,8 @@ def _check_values(spec: ExtraSpec, values: npt.ArrayLike, num_steps: int) -> npt
             f"{(num_steps, *spec.shape)}; give one value for each environment"
         )
     dtype = np.dtype(spec.dtype)
+    if not array.size:
+        array = array.astype(dtype)  # NumPy takes an empty list for float64
     are_integers = array.dtype.kind in "iu" and dtype.kind in "iu"
     if not are_integers and not np.can_cast(array.dtype, dtype, "same_kind"):
         raise InvalidStepError(
