@@ -78,7 +78,8 @@ class ReplayEnsemble(LacksCalls):
         carried: Sequence[float] | None = None,
     ) -> None:
         self.members = _check_members(members)
-        self.shares = _check_numbers("shares", shares, len(self.members), 0.0)
+        rule = "it must be above 0; leave the member out instead"
+        self.shares = _check_numbers("shares", shares, len(self.members), 0.0, math.inf, rule)
         if not math.isclose(sum(self.shares), 1, abs_tol=TOLERANCE):
             raise InvalidSettingsError(
                 f"shares are {list(shares)}: they sum to {sum(self.shares):g}; give shares that sum to 1"
@@ -86,7 +87,9 @@ class ReplayEnsemble(LacksCalls):
         one_of("if_empty", if_empty, get_args(IfEmpty))
         self.if_empty = if_empty
         zeros = [0.0] * len(self.members)
-        self.carried = zeros if carried is None else _check_numbers("carried", carried, len(zeros), -math.inf)
+        most = len(zeros)  # 16 members with random shares were owed up to 1.4 rows
+        rule = f"{most} members are owed fractions of rows; give carried of an earlier ensemble"
+        self.carried = _check_numbers("carried", zeros if carried is None else carried, most, -most, most, rule)
         """Rows that each member is owed: less than 1, and below 0 where it gave too many."""
         self._lock = threading.Lock()  # held while rows are counted, and while an array is taken
         self._pool = OutputPool()
@@ -314,14 +317,13 @@ def _form_of(settings: MemorySettings) -> dict[str, Any]:
     return {"observation": observation} | {name: getattr(settings, name) for name in names}
 
 
-def _check_numbers(name: str, values: Any, count: int, least: float) -> list[float]:
-    """Return one number for each member, each above ``least``."""
+def _check_numbers(name: str, values: Any, count: int, least: float, most: float, rule: str) -> list[float]:
+    """Return one number for each member, each above ``least`` and at most ``most``."""
     if not isinstance(values, (list, tuple)) or len(values) != count:
         raise InvalidSettingsError(
             f"{name} are {values!r}: an ensemble has one for each member; give a list of {count}"
         )
-    rule = "it must be above 0; leave the member out instead" if least == 0 else "it must be a number of rows"
     return [
-        real_number(f"{name}[{number}]", value, least, rule=rule, is_least_excluded=True)
+        real_number(f"{name}[{number}]", value, least, most, rule=rule, is_least_excluded=True)
         for number, value in enumerate(values)
     ]

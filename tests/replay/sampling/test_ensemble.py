@@ -214,6 +214,8 @@ def other(**settings) -> list[ReplayMemory]:
         (None, {"shares": 0.5}, "shares are 0.5"),
         (None, {"if_empty": "skip"}, "if_empty is 'skip': it must be one of"),
         (None, {"carried": [0.5]}, "carried are [0.5]"),
+        (None, {"carried": [5.0, -5.0]}, "carried[0] is 5.0: 2 members are owed fractions of rows; give carried of"),
+        (None, {"carried": [0.0, -1e9]}, "carried[1] is -1000000000.0: 2 members are owed fractions of rows"),
         ([], {}, "an ensemble has 1 to 16 memories"),
         ([3, 4], {}, "member 0 is 3: it must be a ReplayMemory"),
         (other(stack=3), {}, "observation of member 1 is"),
