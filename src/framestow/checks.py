@@ -169,22 +169,24 @@ def as_array(
         ) from error
 
 
-def as_flags(name: str, given: Any) -> npt.NDArray[np.bool_]:
+def as_flags(
+    name: str, given: Any, error_class: Callable[[str], FramestowError] = InvalidStepError
+) -> npt.NDArray[np.bool_]:
     """Return ``given`` as an array of booleans; the numbers 0 and 1 are flags, as libraries give them.
 
     Raises:
-        InvalidStepError: any other value, such as 0.5, NaN or ``"False"``.
+        error_class: any other value, such as 0.5, NaN or ``"False"``.
 
     >>> as_flags("done", [0.0, 1.0]).tolist()
     [False, True]
     """
-    array = as_array(name, given, InvalidStepError)
+    array = as_array(name, given, error_class)
     if array.dtype == np.bool_:
         return array
     wrong = array[(array != 0) & (array != 1)] if array.dtype.kind in "iuf" else array
     if wrong.size or array.dtype.kind not in "iuf":
         value = wrong.flat[0].item() if wrong.size and array.dtype.kind in "iuf" else given
-        raise InvalidStepError(f"{name} is {value!r}: it must be True or False (1 or 0); give a boolean")
+        raise error_class(f"{name} is {value!r}: it must be True or False (1 or 0); give a boolean")
     return array.astype(np.bool_)
 
 

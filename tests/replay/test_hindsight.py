@@ -274,11 +274,28 @@ def test_a_reward_that_is_not_one_number_a_transition_is_refused(given):
         HindsightGoals(play.memory, given, share=1.0).sample(8)
 
 
-def test_a_reward_that_is_not_finite_is_refused():
+@pytest.mark.parametrize("reward", [np.nan, -np.inf, 1e300])
+def test_a_reward_that_is_not_finite_in_the_batch_is_refused(reward):
+    play = GoalPlay().play(20)
+    message = f"compute_reward returned {reward} for row 0: its values must be finite in float32; correct"
+
+    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
+        HindsightGoals(play.memory, lambda achieved, *_: np.full(len(achieved), reward), share=1.0).sample(8)
+
+
+@pytest.mark.parametrize("given", [0.5, np.nan, 2, -1])
+def test_what_compute_terminated_returns_must_be_booleans_or_0_and_1(given):
     play = GoalPlay().play(20)
 
-    with pytest.raises(InvalidSettingsError, match="compute_reward returned nan for row 0: its values must be finite"):
-        HindsightGoals(play.memory, lambda achieved, *_: np.full(len(achieved), np.nan), share=1.0).sample(8)
+    def sample(value):
+        return HindsightGoals(
+            play.memory, reward_of, share=1.0, compute_terminated=lambda achieved, *_: np.full(len(achieved), value)
+        ).sample(8)
+
+    for value in (True, 1, 1.0):
+        assert sample(value).terminated.all()
+    with pytest.raises(InvalidSettingsError, match=f"the result of compute_terminated is {given}: it must be True or"):
+        sample(given)
 
 
 def test_there_is_nothing_to_relabel_in_an_empty_memory():

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from framestow.checks import as_array, check_callable, one_of, real_number
+from framestow.checks import as_array, as_flags, check_callable, one_of, real_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError
 from framestow.frames.frame_spec import ArraySpec
 from framestow.frames.observation_spec import ObservationSpec
@@ -121,8 +121,9 @@ class HindsightGoals:
     def sample(self, batch_size: int) -> Batch:
         """Sample ``batch_size`` transitions as ``ReplayMemory.sample`` does, with a share of them relabelled.
 
-        Raises the errors of ``ReplayMemory.sample``, and ``InvalidSettingsError`` if ``compute_reward`` or
-        ``compute_terminated`` returns a shape other than ``(n,)``.
+        Raises the errors of ``ReplayMemory.sample``, and ``InvalidSettingsError`` if ``compute_reward`` returns a shape
+        other than ``(n,)`` or numbers that are not finite in ``float32``, or ``compute_terminated`` anything but
+        booleans (or 0 and 1) of that shape.
         """
         while True:
             try:
@@ -191,8 +192,8 @@ class HindsightGoals:
         ended = ended[~self._are_terminated_by(batch, ended, self._frames(batch.next_observation, DESIRED)[ended, -1])]
         for observation in (batch.observation, batch.next_observation):
             self._frames(observation, DESIRED)[rows] = goals[:, None]  # no other batch uses these arrays yet
-        rewards = self._compute_reward(*self._goal_arguments(batch, rows, goals))
-        batch.reward[rows] = _one_each("compute_reward", rewards, len(rows))
+        name, rewards = "compute_reward", self._compute_reward(*self._goal_arguments(batch, rows, goals))
+        batch.reward[rows] = _finite(name, _one_each(name, rewards, len(rows)), batch.reward.dtype)
         if self._compute_terminated is not None:
             batch.terminated[rows] = self._are_terminated_by(batch, rows, goals)
             batch.terminated[ended] = True
@@ -204,7 +205,8 @@ class HindsightGoals:
         if self._compute_terminated is None or not len(rows):
             return np.zeros(len(rows), np.bool_)
         terminated = self._compute_terminated(*self._goal_arguments(batch, rows, goals))
-        return _one_each("compute_terminated", terminated, len(rows)).astype(np.bool_)
+        name = "compute_terminated"
+        return as_flags(f"the result of {name}", _one_each(name, terminated, len(rows)), InvalidSettingsError)
 
     def _goal_arguments(
         self, batch: Batch, rows: Numbers, goals: npt.NDArray[Any]
@@ -239,16 +241,23 @@ def _goal_array(spec: ObservationSpec) -> tuple[int, ArraySpec]:
 
 
 def _one_each(name: str, values: npt.ArrayLike, count: int) -> npt.NDArray[Any]:
-    """Return ``values`` as an array ``(count,)``; raise ``InvalidSettingsError`` for other shapes and NaN."""
+    """Return ``values`` as an array ``(count,)``; raise ``InvalidSettingsError`` for other shapes."""
     array = as_array(f"the result of {name}", values)
     if array.shape != (count,) or array.dtype.kind not in "biuf":
         raise InvalidSettingsError(
             f"{name} returned shape {array.shape} and dtype {array.dtype} for {count} transitions: it must return "
             f"numbers of shape ({count},), for all of them at once; vectorise it"
         )
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    return array
+
+
+def _finite(name: str, values: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return ``values`` as ``dtype``; raise ``InvalidSettingsError`` unless all are finite in it."""
+    with np.errstate(over="ignore"):  # refused below
+        array = values.astype(dtype)
+    if not np.isfinite(array).all():
         row = int(np.argmin(np.isfinite(array)))
         raise InvalidSettingsError(
-            f"{name} returned {array[row]} for row {row}: its values must be finite; correct the function"
+            f"{name} returned {values[row]} for row {row}: its values must be finite in {dtype}; correct the function"
         )
     return array
