@@ -189,6 +189,55 @@ def test_the_new_goal_is_in_every_frame_of_a_stack():
         np.testing.assert_array_equal(np.repeat(goals_of(batch)[:, None], 3, axis=1), goals)
 
 
+def goal_picture(shape: tuple[int, ...], is_history: bool, episode: int, step: int) -> np.ndarray:
+    """Return a goal of the newest frames of an episode, or of several cameras."""
+    axis = shape.index(min(shape))
+    entries = np.arange(shape[axis])
+    values = (
+        np.maximum(step - entries[::-1] // (3 if entries.size == 6 else 1), 0) if is_history else step + 40 * entries
+    )
+    form = [1] * 3
+    form[axis] = entries.size
+    return np.broadcast_to((values + 10 * episode).reshape(form), shape).astype(np.uint8)
+
+
+@pytest.mark.parametrize("is_history", [True, False], ids=["history", "cameras"])
+@pytest.mark.parametrize("shape", [(32, 32, 6), (32, 32, 4), (2, 32, 33), (32, 32, 3)])
+@pytest.mark.parametrize("retention", ["fifo", "random"])
+@pytest.mark.filterwarnings("ignore::framestow.errors.ObservationWarning")
+def test_a_goal_whose_shape_looks_like_a_stack_is_relabelled_whole(retention, shape, is_history):
+    goal = FrameSpec(shape)
+    space = {"observation": FrameSpec((2,), np.int64), "achieved_goal": goal, "desired_goal": goal}
+    memory = ReplayMemory(200, space, 3, seed=0, retention=retention, frames_per_segment=8)
+
+    def observation(episode: int, step: int) -> dict[str, np.ndarray]:
+        achieved = goal_picture(shape, is_history, episode, step)
+        wanted = np.full(shape, 255, np.uint8)
+        return {"observation": np.array([episode, step]), "achieved_goal": achieved, "desired_goal": wanted}
+
+    for episode in range(9):
+        for step in range(9):
+            memory.add(observation(episode, step), 0, -1.0, observation(episode, step + 1), False, step == 8)
+    shapes = set()
+
+    def compute_reward(achieved, desired, info):
+        shapes.update((achieved.shape, desired.shape))
+        return (achieved == desired).all((1, 2, 3))
+
+    batch = HindsightGoals(memory, compute_reward, share=1.0).sample(48)
+
+    assert {(48, *shape)} == shapes
+    achieved, desired = batch.next_observation["achieved_goal"], batch.next_observation["desired_goal"]
+    np.testing.assert_array_equal(desired, batch.observation["desired_goal"])
+    np.testing.assert_array_equal((achieved == desired).all((1, 2, 3)), batch.reward)
+    for row, (episode, step) in enumerate(batch.observation["observation"].tolist()):
+        later = [goal_picture(shape, is_history, episode, one) for one in range(step + 1, 10)]
+        assert any(np.array_equal(desired[row], one) for one in later), (episode, step, desired[row, 0, 0])
+        np.testing.assert_array_equal(goal_picture(shape, is_history, episode, step + 1), achieved[row])
+        before = goal_picture(shape, is_history, episode, step)
+        np.testing.assert_array_equal(before, batch.observation["achieved_goal"][row])
+
+
 def test_goals_that_are_numbers_are_relabelled_too():
     number = type("Number", (), {"shape": (), "dtype": np.dtype(np.int64), "n": 50})()
     space = {"achieved_goal": number, "desired_goal": number}

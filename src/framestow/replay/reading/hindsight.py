@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import BORDER, Windows
 from framestow.checks import as_array, as_flags, check_callable, one_of, real_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError
 from framestow.frames.frame_spec import ArraySpec
@@ -64,7 +65,8 @@ class HindsightGoals:
             as ``env.compute_terminated`` of Gymnasium-Robotics does. If ``None``, ``terminated`` and ``discount`` do
             not change.
 
-    The new goal is in every frame of ``observation`` and ``next_observation``. With ``compute_terminated``, relabelled
+    The new goal is in ``observation`` and ``next_observation``, and in every frame of a memory built with ``stack``. A
+    memory built without it takes and gives whole goals, whatever their shape. With ``compute_terminated``, relabelled
     steps get a new ``terminated``, and a ``discount`` of 0 if it is true:
 
     ==============================================  ====================================
@@ -110,10 +112,13 @@ class HindsightGoals:
         self.share, self.strategy = share, strategy
         self._compute_reward, self._compute_terminated = compute_reward, compute_terminated
         self._parts, self._memory = memory.inner.parts, memory
-        # Which array of an observation the achieved goal is: its number, and its spec.
-        self._array_number, self._array = _goal_array(settings.frame)
         layout = settings.layout
+        # Which array of an observation the achieved goal is: its number, and the spec of a goal. That is a frame if the
+        # memory was built with ``stack``; otherwise the whole array, even where the memory stores it as a stack.
+        self._is_frame = layout.takes_frames
+        self._array_number, self._array = _goal_array(settings.frame if self._is_frame else layout.spec)
         self._stacks = {array.key: stacks for array, stacks in zip(layout.arrays, layout.stacks, strict=True)}
+        self._depth = 1 if self._is_frame else layout.depths[self._array_number]  # frames of a goal
 
     def __repr__(self) -> str:
         return one_line(self, lambda: (f"share {self.share}", f"strategy {self.strategy!r}", repr(self._memory)))
@@ -141,8 +146,8 @@ class HindsightGoals:
                 pending = self._memory.draw_ahead(batch_size)
                 stopping.callback(pending.stop)
                 rows = self._rows(batch_size)
-                env_ids, positions = self._choose_frames(pending.draw.indices[rows])
-            goals = self._goals(pending, env_ids, positions)
+                windows = self._choose_frames(pending.draw.indices[rows])
+            goals = self._goals(pending, windows)
             return pending.unpack(), rows, goals
 
     def _rows(self, batch_size: int) -> Numbers:
@@ -151,8 +156,8 @@ class HindsightGoals:
         count = int(exact) + int(self._parts.generator.random() < exact - int(exact))
         return np.sort(self._parts.generator.permutation(batch_size)[:count])
 
-    def _choose_frames(self, indices: Numbers) -> tuple[Numbers, Numbers]:
-        """Return environments and positions of the frames whose achieved goals the transitions ``indices`` get."""
+    def _choose_frames(self, indices: Numbers) -> Windows:
+        """Return the windows of the achieved goals that the transitions ``indices`` get."""
         episodes = _Episodes(*self._parts.steps.episode_spans(indices))
         firsts = episodes.firsts if self.strategy == "episode" else episodes.positions
         # A frame is readable if the step that led to it is; that step starts at the frame before.
@@ -167,7 +172,11 @@ class HindsightGoals:
                     steps[row] = self._step_among(int(episodes.env_ids[row]), int(firsts[row]), int(stops[row]))
                 break
             steps[lost] = self._uniform(firsts[lost], stops[lost])
-        return episodes.env_ids, steps + 1
+        chosen = self._parts.steps.find_steps(episodes.env_ids, steps)
+        windows, _ = self._parts.steps.resolve_steps(chosen, with_extras=False)
+        are_borders = self._parts.steps.flags_of(chosen) & BORDER > 0
+        counts = np.where(are_borders, 1, np.minimum(windows.counts, self._depth)).astype(np.int32)
+        return windows._replace(counts=counts)
 
     def _uniform(self, firsts: Numbers, stops: Numbers) -> Numbers:
         return self._parts.generator.integers(firsts, stops)
@@ -178,18 +187,21 @@ class HindsightGoals:
         stored = positions[self._parts.steps.find_steps(np.full(len(positions), env_id), positions) >= 0]
         return int(stored[-1] if self.strategy == "final" else self._parts.generator.choice(stored))
 
-    def _goals(self, pending: PendingBatch, env_ids: Numbers, positions: Numbers) -> npt.NDArray[Any]:
-        """Return the goals achieved in these frames, ``(n, *goal)``; ``pending`` keeps the frames readable."""
-        frames = self._array.frame.empty(len(env_ids), 1)
-        if len(env_ids) and pending.snapshot is not None:
-            one_each = np.ones(len(env_ids), np.int32)
-            pending.snapshot.windows(env_ids.astype(np.int32), positions, one_each, frames, array=self._array_number)
-        return self._array.as_observed(frames[:, 0])
+    def _goals(self, pending: PendingBatch, windows: Windows) -> npt.NDArray[Any]:
+        """Return the achieved goals of these windows, ``(n, *goal)``; ``pending`` keeps their frames readable."""
+        settings = self._parts.settings
+        frames = settings.frame.frame_specs[self._array_number].empty(len(windows.env_ids), self._depth)
+        if len(frames) and pending.snapshot is not None:
+            pending.snapshot.windows(*windows, frames, settings.stack_padding, self._array_number)
+        stacks = self._stacks[self._array.key]
+        return self._array.as_observed(frames[:, 0]) if self._is_frame or stacks is None else stacks.join(frames)
 
     def _relabel(self, batch: Batch, rows: Numbers, goals: npt.NDArray[Any]) -> Batch:
         """Return ``batch`` with new goals, rewards and terminations in ``rows``; changes its arrays in place."""
         ended = rows[batch.terminated[rows]]
         ended = ended[~self._are_terminated_by(batch, ended, self._frames(batch.next_observation, DESIRED)[ended, -1])]
+        if not self._is_frame and self._stacks[DESIRED] is not None:  # the two goals may be views of the same frames
+            batch.observation[DESIRED] = batch.observation[DESIRED].copy()
         for observation in (batch.observation, batch.next_observation):
             self._frames(observation, DESIRED)[rows] = goals[:, None]  # no other batch uses these arrays yet
         name, rewards = "compute_reward", self._compute_reward(*self._goal_arguments(batch, rows, goals))
@@ -216,8 +228,8 @@ class HindsightGoals:
         return achieved, goals, {name: values[rows] for name, values in batch.extras.items()}
 
     def _frames(self, observation: Any, key: str) -> npt.NDArray[Any]:
-        """Return a view of a batch's goals as frames, ``(B, depth, *goal)``."""
-        stacks = self._stacks[key]
+        """Return a view of a batch's goals, ``(B, depth, *goal)``: ``stack`` frames, or one whole array."""
+        stacks = self._stacks[key] if self._is_frame else None
         return observation[key][:, None] if stacks is None else stacks.split(observation[key])
 
 
