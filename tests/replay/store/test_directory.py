@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from framestow import EmphasizeRecent, Mixture, Prioritized, Uniform
 from framestow.errors import (
     ClosedMemoryError,
     DamagedSegmentError,
@@ -164,6 +165,40 @@ def test_the_background_flushes_without_a_call(tmp_path):
             break
 
     assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
+    memory.close()
+
+
+def replace_sampler(memory: ReplayMemory) -> None:
+    memory.sampler = Prioritized(beta=0.3)
+
+
+SAMPLER_CHANGES = {
+    "another sampler": (Uniform, replace_sampler),
+    "a phase": (EmphasizeRecent, lambda memory: memory.sampler.begin_phase(num_updates=7)),
+    "a phase of a part": (
+        lambda: Mixture((Uniform(), 1), (EmphasizeRecent(), 1)),
+        lambda memory: memory.sampler.parts[1][0].begin_phase(num_updates=7),
+    ),
+    "a setting": (Prioritized, lambda memory: setattr(memory.sampler, "beta", 0.75)),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLER_CHANGES)
+def test_the_background_sees_every_change_of_the_sampler(name, tmp_path):
+    make, change = SAMPLER_CHANGES[name]
+    memory, _ = recorded(300, directory=tmp_path / "memory", flush_every=0.02, sampler=make())
+    memory.flush()
+
+    def saved_state() -> str:
+        reader = ReplayMemory.open(tmp_path / "memory")
+        return f"{reader.sampler} {reader.sampler.state(reader.inner.steps)}"
+
+    change(memory)
+
+    deadline = time.monotonic() + PATIENCE_S
+    while saved_state() != (changed := f"{memory.sampler} {memory.sampler.state(memory.inner.steps)}"):
+        assert time.monotonic() < deadline, f"{saved_state()} is not {changed}"
+        time.sleep(0.02)
     memory.close()
 
 

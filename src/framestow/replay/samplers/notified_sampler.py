@@ -33,6 +33,7 @@ MakeSampler = Callable[[dict[str, Any]], Sampler]  # from the settings in what `
 
 ARRAY = "__array__"  # key of a dict that replaces an array in JSON; its value is the name of the array
 PREFIX = "sampler"  # of these names
+PLAIN = int, float, str  # types of settings and of numbers of draws
 
 # How to build each of framestow's samplers from its saved state, by the name of its class.
 SAMPLERS: dict[str, MakeSampler] = {
@@ -134,8 +135,7 @@ class NotifiedSampler:
         # Whether the caller gave a sampler. If not, ``restore`` builds the saved one.
         self._is_chosen = sampler is not None
         self.sampler: Sampler = Uniform()
-        self.num_updates = 0
-        """Number of updates of priorities, so that a flush sees that there is something to save."""
+        self._num_changes = 0  # new samplers, and updates of priorities
         # Released: another memory may take the sampler. Taken: it did, and draws here raise.
         self._is_released, self._is_taken = False, False
         self.switch(Uniform() if sampler is None else sampler)
@@ -155,7 +155,13 @@ class NotifiedSampler:
         """Pass checked priorities to the sampler; raise ``InvalidSettingsError`` if it uses none."""
         self._notify()
         self.sampler.update_priorities(indices, priorities, self._transitions)
-        self.num_updates += 1
+        self._num_changes += 1
+
+    @property
+    def change_marker(self) -> Any:
+        """A value that differs after an update of priorities, and after a new sampler, setting or phase."""
+        attributes = (vars(part).items() for part in with_parts(self.sampler))
+        return self._num_changes, [{name: one for name, one in each if isinstance(one, PLAIN)} for each in attributes]
 
     def total_mass(self) -> tuple[float, float] | None:
         """Return the sum of the masses of all transitions, and the smallest one; see ``Sampler.total_mass``."""
@@ -184,6 +190,7 @@ class NotifiedSampler:
             self._transitions.watch_slots(True)  # first, so that changes after an interrupt are recorded
         sampler.begin(self._transitions)
         self.sampler = sampler
+        self._num_changes += 1
         if not sampler.watches_slots:
             self._transitions.watch_slots(False)
 

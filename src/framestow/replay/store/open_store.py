@@ -251,7 +251,7 @@ class OpenStore:
                 [array.tobytes() for array in of_envs],
                 len(steps),
                 drawn,
-                self._parts.notified_sampler.num_updates,
+                self._parts.notified_sampler.change_marker,
                 self._parts.num_changes,
             )
 
