@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from framestow import ByAge, EmphasizeRecent, Mixture, Uniform
+from framestow import ByAge, EmphasizeRecent, Mixture, Prioritized, Uniform
 from framestow.errors import InvalidSettingsError
 from framestow.replay.samplers.sampler import Draw, Sampler
+from oracles.numbered_steps import numbered_memory, play_episode
 from oracles.numbered_transitions import NumberedTransitions
 
 
@@ -132,6 +133,19 @@ def test_every_part_that_uses_priorities_gets_all_of_them():
     mixture.update_priorities(np.array([4, 2]), np.array([0.5, 0.25]), TRANSITIONS)
 
     assert [([4, 2], [0.5, 0.25])] == first.priorities == second.priorities
+
+
+def test_priorities_that_one_part_refuses_change_no_part():
+    parts = Prioritized(alpha=0.5), Prioritized(alpha=0.25), Prioritized(alpha=10.0)
+    mixture = Mixture((parts[0], 1), (Mixture((parts[1], 1), (parts[2], 1)), 1))
+    memory = numbered_memory(100, sampler=mixture)
+    play_episode(memory, 0, length=10, terminated=True)
+
+    with pytest.raises(InvalidSettingsError, match=r"a priority is 100000.0: to the power of alpha=10.0"):
+        memory.update_priorities([4, 2], [3.0, 1e5])
+
+    for part in parts:
+        assert [1.0] * 10 == part.chances(np.arange(10), memory.inner.steps).priorities.tolist()
 
 
 def test_priorities_are_refused_if_no_part_uses_them():

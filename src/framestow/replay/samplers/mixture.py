@@ -104,12 +104,20 @@ class Mixture(Sampler):
     def update_priorities(
         self, indices: Indices, priorities: npt.NDArray[np.floating[Any]], transitions: Sampleable
     ) -> None:
-        """Pass priorities to the parts that use them; raise ``InvalidSettingsError`` if none does."""
-        prioritized = [sampler for sampler in self._samplers if _uses_priorities(sampler)]
+        """Pass priorities to the parts that use them.
+
+        Raises:
+            InvalidSettingsError: before anything changes, if no part uses priorities or one refuses these.
+        """
+        prioritized = self._prioritized(priorities)
         if not prioritized:
             super().update_priorities(indices, priorities, transitions)
         for sampler in prioritized:
             sampler.update_priorities(indices, priorities, transitions)
+
+    def check_update(self, priorities: npt.NDArray[np.floating[Any]]) -> bool:
+        """Return whether a part uses priorities; raise ``InvalidSettingsError`` if one refuses these."""
+        return bool(self._prioritized(priorities))
 
     def chances(self, indices: Indices, transitions: Sampleable) -> Chances | None:
         """Return the mean probability over the parts, by their shares, and the priorities of the first that has some.
@@ -150,6 +158,10 @@ class Mixture(Sampler):
             else:
                 sampler.begin(transitions)
 
+    def _prioritized(self, priorities: npt.NDArray[np.floating[Any]]) -> list[Sampler]:
+        """Return the parts that use these priorities; raise ``InvalidSettingsError`` if one refuses them."""
+        return [sampler for sampler in self._samplers if sampler.check_update(priorities)]
+
     def _counts(self, batch_size: int, generator: np.random.Generator) -> list[int]:
         """Return how many transitions each part draws: exact for whole numbers, otherwise on average."""
         counts, offset, before = [], None, 0
@@ -175,10 +187,3 @@ def with_parts(sampler: Sampler) -> list[Sampler]:
     """Return ``sampler`` and, if it is a mixture, all of its parts, at any depth."""
     parts = sampler._samplers if isinstance(sampler, Mixture) else []
     return [sampler, *itertools.chain.from_iterable(map(with_parts, parts))]
-
-
-def _uses_priorities(sampler: Sampler) -> bool:
-    """Return whether a sampler, or a part of a mixture, defines ``update_priorities``."""
-    if isinstance(sampler, Mixture):
-        return any(_uses_priorities(part) for part in sampler._samplers)
-    return type(sampler).update_priorities is not Sampler.update_priorities

@@ -121,7 +121,15 @@ class Prioritized(Sampler):
         Raises:
             InvalidSettingsError: before anything changes, if a power p^α is not finite in ``float32``.
         """
-        if not self._priorities.update(transitions.find_slots(indices), priorities):
+        self._update(transitions.find_slots(indices), priorities)
+
+    def check_update(self, priorities: npt.NDArray[np.floating[Any]]) -> bool:
+        """Return ``True``; raise ``InvalidSettingsError`` if a power p^α is not finite in ``float32``."""
+        self._update(np.full(len(priorities), -1, np.int64), priorities)  # of no slot
+        return True
+
+    def _update(self, slots: Slots, priorities: npt.NDArray[np.floating[Any]]) -> None:
+        if not self._priorities.update(slots, priorities):
             raise InvalidSettingsError(
                 f"a priority is {np.abs(priorities).max()}: to the power of alpha={self.alpha} it must be finite in "
                 "float32; clip the errors"

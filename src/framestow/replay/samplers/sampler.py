@@ -163,13 +163,25 @@ class Sampler(Protocol):
             transitions: The transitions that can be sampled now.
 
         Raises:
-            InvalidSettingsError: the sampler has no priorities.
+            InvalidSettingsError: the sampler has no priorities, or refuses these before anything changes.
         """
         del indices, priorities, transitions
         raise InvalidSettingsError(
             f"sampler is a {type(self).__name__}: it does not use priorities; build the memory with "
             "sampler=Prioritized()"
         )
+
+    def check_update(self, priorities: npt.NDArray[np.floating[Any]]) -> bool:
+        """Return whether ``update_priorities`` would use these priorities; it changes nothing.
+
+        A ``Mixture`` and a ``ReplayEnsemble`` ask all samplers first, so that they update all or none. Write it if your
+        ``update_priorities`` refuses some priorities.
+
+        Raises:
+            InvalidSettingsError: it would refuse them.
+        """
+        del priorities
+        return type(self).update_priorities is not Sampler.update_priorities
 
     def total_mass(self, transitions: Sampleable) -> tuple[float, float] | None:
         """Return the sum of the masses of all transitions, and the smallest one.
