@@ -12,7 +12,7 @@ import pytest
 
 from distributed.env_steps import NumberedSteps, arguments, local_replay, memory
 from distributed.test_any_observation_in_shards import KINDS_OF_REPLAY
-from framestow import EmphasizeRecent, Prioritized, ReplayMemory, Uniform
+from framestow import EmphasizeRecent, Prioritized, ReplayEnsemble, ReplayMemory, Uniform
 from framestow.distributed import SampleToInsertRatio, ShardedReplay, ShardWriter, group, start_local_shards
 from framestow.distributed.group import split_rows
 from framestow.distributed.ray import LocalCalls
@@ -246,6 +246,22 @@ def test_priorities_of_evicted_and_lost_transitions_are_ignored_and_counted():
     replay.report()
 
     assert (evicted, replay.counts.ignored_updates) == (32, 48)
+
+
+def test_priorities_that_a_sampler_refuses_are_refused_before_a_shard_gets_them():
+    replay = local_replay(shards=2, num_envs=2, sampler=Prioritized(alpha=1.0))
+    for env_id in (0, 1):
+        NumberedSteps(2).play(replay, env_id, 40)
+    replay.flush()
+    batch = replay.sample(8)
+    ensemble = ReplayEnsemble([replay], [1.0])
+
+    for given in (replay, ensemble):
+        with pytest.raises(InvalidSettingsError, match=r"a priority is 1e\+60: to the power of alpha=1.0"):
+            given.update_priorities(batch.index, [1e60] * 8)
+    assert len(replay.sample(8)) == 8
+    with pytest.raises(InvalidSettingsError, match="it does not use priorities"):
+        ReplayEnsemble([local_replay()], [1.0]).update_priorities([1], [1.0])
 
 
 def test_a_resumed_replay_gives_the_batches_of_the_saved_one(tmp_path):

@@ -39,6 +39,7 @@ from framestow.replay.reading.sequences import Borders, SequenceShape
 from framestow.replay.reports.memory_report import MemoryReport, sum_of_reports
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.sampler import Sampler, check_priorities
+from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.settings.observation_layout import AxisChoice
 from framestow.replay.settings.step_fields import ExtrasSpec
@@ -97,7 +98,7 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
     inserted, sampled and ignored.
     """
 
-    _hidden_names = frozenset({"group", "settings", "step_writer"})
+    _hidden_names = frozenset({"group", "sampler", "settings", "step_writer"})
     _lacking = CHANGES, "shards keep their steps as they came; use a ReplayMemory, or store what you want to learn from"
 
     def __init__(
@@ -175,12 +176,14 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
             for number in range(shards)
         ]
         self.num_envs, self._timeout_s = num_envs, timeout_s
-        self._sampler = None if priorities is None else Prioritized(**priorities)  # gives β; has no transitions
+        # Gives β, and checks priorities; has no transitions.
+        self.sampler: Sampler = Uniform() if priorities is None else Prioritized(**priorities)
         self._generator = ForkedGenerator(None if seed is None else [seed, 1])
         if state:
             self._generator.bit_generator.state = state["generator"]
         calls = (start or start_ray_shards)(settings)
-        of_draws = self.settings, self._sampler, self._generator
+        prioritized = self.sampler if isinstance(self.sampler, Prioritized) else None
+        of_draws = self.settings, prioritized, self._generator
         self.group = ShardGroup(calls, limiter, self.counts, timeout_s, *of_draws)
 
     # Storing steps
@@ -279,7 +282,7 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Give new TD errors, as ``ReplayMemory.update_priorities`` does; sent with the next draw of their shards."""
         numbers, values = check_priorities(indices, priorities)
-        if self._sampler is None:
+        if not self.sampler.check_update(values):
             raise InvalidSettingsError(
                 "sampler is a Uniform: it does not use priorities; build the replay with sampler=Prioritized()"
             )

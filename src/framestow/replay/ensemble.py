@@ -163,8 +163,8 @@ class ReplayEnsemble(LacksCalls):
         Those of members without priorities are ignored, unless no member of the batch has any.
 
         Raises:
-            InvalidSettingsError: before anything changes, for values that no memory takes and indices of no member;
-                and if no member that is asked has priorities.
+            InvalidSettingsError: before anything changes in any member, for values that a memory or the sampler of a
+                member refuses, for indices of no member, and if no member that is asked has priorities.
         """
         numbers, values = check_priorities(indices, priorities)
         of_member = numbers >> MEMBER_SHIFT
@@ -173,16 +173,14 @@ class ReplayEnsemble(LacksCalls):
                 f"an index is {numbers.max()}: it is of member {of_member.max()}, and there are {len(self.members)}; "
                 "take indices from a batch of this ensemble"
             )
-        refused = []
-        asked = [number for number in range(len(self.members)) if (of_member == number).any()]
-        for number in asked:
-            rows = of_member == number
-            try:
-                self.members[number].update_priorities(numbers[rows] - (number << MEMBER_SHIFT), values[rows])
-            except InvalidSettingsError as error:  # the arguments are right, so its sampler has none
-                refused.append(error)
-        if refused and len(refused) == len(asked):
-            raise refused[0]
+        asked = [
+            (member, numbers[rows] - (number << MEMBER_SHIFT), values[rows])
+            for number, member in enumerate(self.members)
+            if (rows := of_member == number).any()
+        ]
+        prioritized = [one for one in asked if one[0].sampler.check_update(one[2])]
+        for member, of_rows, errors in prioritized or asked:  # with none of them, the first says so
+            member.update_priorities(of_rows, errors)
 
     def _draw(self, batch_size: int, draw: Any) -> PendingRowsOfMembers:
         with self._lock:

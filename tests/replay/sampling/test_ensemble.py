@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distributed.env_steps import NumberedSteps, local_replay
-from framestow import FrameSpec, Prioritized, ReplayEnsemble, ReplayMemory
+from framestow import FrameSpec, Mixture, Prioritized, ReplayEnsemble, ReplayMemory, Uniform
 from framestow.errors import FramestowError, InvalidSettingsError, NothingToSampleError
 from framestow.torch import BatchLoader, SequenceLoader
 from oracles.ctrl_c import ctrl_c_at_line
@@ -128,6 +128,29 @@ def test_priorities_of_a_member_that_has_none_are_ignored_unless_none_has():
         ensemble.update_priorities(batch.index[:4], np.ones(4))
     with pytest.raises(InvalidSettingsError, match="it is of member 2, and there are 2"):
         ensemble.update_priorities([2 << 59], [1.0])
+
+
+def priorities_of(memory: ReplayMemory) -> list[float]:
+    memory.inner.parts.check()
+    return memory.inner.parts.notified_sampler.chances(memory.sampleable_indices()).priorities.tolist()
+
+
+@pytest.mark.parametrize("refusing", [0, 1, 2])
+def test_an_update_that_one_member_refuses_changes_no_member(refusing: int):
+    samplers = [Prioritized(alpha=0.5), Mixture((Uniform(), 1), (Prioritized(alpha=0.25), 1)), Uniform()]
+    samplers[refusing : refusing + 1] = [Prioritized(alpha=1.0), samplers[refusing]]
+    members = [played(number, sampler=sampler) for number, sampler in enumerate(samplers)]
+    ensemble = ReplayEnsemble(members, [0.25] * 4)
+    batch = ensemble.sample(40)
+    before = [priorities_of(member) for member in members[:3]]
+    errors = np.where(batch.memory == refusing, 1e60, 2.0)
+
+    with pytest.raises(InvalidSettingsError, match=r"to the power of alpha=1.0 it must be finite in float32"):
+        ensemble.update_priorities(batch.index, errors)
+
+    assert before == [priorities_of(member) for member in members[:3]]
+    ensemble.update_priorities(batch.index, np.full(40, 2.0))
+    assert all(a != b for a, b in zip(before, map(priorities_of, members[:3]), strict=True))
 
 
 def test_an_empty_member_raises_or_leaves_its_share_to_the_others():
