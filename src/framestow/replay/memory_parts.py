@@ -255,7 +255,12 @@ class MemoryParts:
 
     def _table_bytes(self, sampler: Sampler) -> int:
         """Return the bytes of the sampler that do not depend on the number of stored steps."""
-        return SAMPLER_BYTES + self.steps.num_slots // SLOTS_A_BYTE if sampler.bytes_a_step else 0
+        max_bytes, num_slots = self.settings.max_bytes, self.steps.num_slots
+        if max_bytes is None or not sampler.bytes_a_step:
+            return 0
+        if self.settings.retention == "random":  # its slots grow with the memory: as many as a budget may ever have
+            num_slots = max_bytes // _step_bytes(self.settings)
+        return SAMPLER_BYTES + num_slots // SLOTS_A_BYTE
 
     def count_files(self, *, are_changed: bool) -> None:
         """Count steps in the files of a directory in the budget; ``are_changed``: rewards or extras of some changed."""

@@ -9,6 +9,7 @@ import pytest
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.samplers.prioritized import Prioritized
 from oracles.watched_disk import WatchedDisk, as_the_disk
 
 BUDGET = 16 * 2**20
@@ -81,6 +82,44 @@ def test_steps_in_files_count_in_the_budget_also_if_their_rewards_change(retenti
         memory.close()
 
     assert 0.35 * memory.max_bytes < disk.largest <= memory.max_bytes
+
+
+@pytest.fixture
+def disk_without_syncs():
+    with as_the_disk(WatchedDisk()):
+        yield
+
+
+def switch_the_sampler(memory):
+    memory.sampler = Prioritized()
+
+
+@pytest.mark.usefixtures("disk_without_syncs")
+@pytest.mark.parametrize("change", [lambda memory: memory.sample(32), switch_the_sampler])
+@pytest.mark.parametrize(("retention", "storage"), [("random", "packed"), ("fifo", "raw")])
+def test_a_resumed_run_evicts_the_same_transitions_whatever_was_called_before(retention, storage, change, tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (512, 1, 16, 16), np.uint8)
+    settings = {"retention": retention, "storage": storage, "max_bytes": 3 * 2**20, "frames_per_segment": 20}
+    settings |= {"seed": 0, "directory": tmp_path / "one", "flush_every": None}
+    memory = ReplayMemory(10**5, FrameSpec((16, 16)), 4, **settings)
+
+    def play(memory, num_steps):
+        for step in range(num_steps):
+            memory.append([0], [0.0], [False], [False], noise[step % 512])
+            yield len(memory)
+
+    memory.begin(noise[0])
+    counts = list(play(memory, 5_000))
+    assert counts[-1] < 4_900
+    change(memory)
+    list(play(memory, 10))
+    memory.save(tmp_path / "other")
+    resumed = ReplayMemory.open(tmp_path / "other", read_only=False, flush_every=None)
+
+    assert list(play(memory, 300)) == list(play(resumed, 300))
+    np.testing.assert_array_equal(memory.sampleable_indices(), resumed.sampleable_indices())
+    memory.close()
+    resumed.close()
 
 
 @pytest.mark.parametrize("flush_every", [3600.0, None])

@@ -32,7 +32,7 @@ class Budget:
 
     def __init__(self, max_bytes: int | None, fixed_bytes: int, empty_charge: int) -> None:
         self.max_bytes = max_bytes
-        self.max_charged_bytes = sys.maxsize if max_bytes is None else max_bytes - fixed_bytes - OTHER_BYTES
+        self.max_charged_bytes = sys.maxsize
         """Most charged bytes; ``evict_to_fit`` evicts the excess."""
         self.output_bytes = 0
         """Bytes reserved for the arrays of coming batches; stays 0 without a budget."""
@@ -40,14 +40,24 @@ class Budget:
         """Charged bytes evicted since a caller set this to 0."""
         # Charged bytes of a memory without frames: no share of the budget that transitions use.
         self._empty_charge = empty_charge
-        # Bytes of the sampler that do not grow with the steps. ``max_charged_bytes`` is reduced by them already.
-        self._sampler_bytes = 0
+        self._fixed_bytes = fixed_bytes + OTHER_BYTES
+        self._sampler_bytes = 0  # those that do not grow with the steps
+        self._file_copies = 0  # of the frames in RAM and files, of a memory that lives in a directory; else 0
+        self._share_out()
+
+    def _share_out(self) -> None:
+        """Compute the bytes for transitions from all others, so that they do not depend on the order of the calls."""
+        if self.max_bytes is not None:
+            left = self.max_bytes - self._fixed_bytes - self._sampler_bytes - self.output_bytes
+            if self._file_copies:
+                left -= self.max_bytes // DEAD_PART
+                left -= (left - self._empty_charge) * (self._file_copies - 1) // self._file_copies
+            self.max_charged_bytes = left
 
     def count_files(self, copies: int) -> None:
         """Reserve bytes for the other ``copies`` of the frames, and for evicted ones that a flush will remove."""
-        if self.max_bytes is not None:
-            self.max_charged_bytes -= self.max_bytes // DEAD_PART
-            self.max_charged_bytes -= (self.max_charged_bytes - self._empty_charge) * (copies - 1) // copies
+        self._file_copies = copies
+        self._share_out()
 
     @property
     def max_flushed_bytes(self) -> int:
@@ -61,15 +71,13 @@ class Budget:
     def reserve_output(self, output_bytes: int) -> None:
         """Reserve up to ``output_bytes`` for coming batches; call ``evict_to_fit`` afterwards."""
         if self.max_bytes is not None:
-            allowed = max(self.output_bytes, min(output_bytes, self.max_bytes // OUTPUT_PART))
-            self.max_charged_bytes -= allowed - self.output_bytes
-            self.output_bytes = allowed
+            self.output_bytes = max(self.output_bytes, min(output_bytes, self.max_bytes // OUTPUT_PART))
+            self._share_out()
 
     def count_sampler(self, fixed_bytes: int) -> None:
         """Reserve the bytes of a new sampler that are not charged per step, in place of the previous sampler's."""
-        if self.max_bytes is not None:
-            self.max_charged_bytes -= fixed_bytes - self._sampler_bytes
-            self._sampler_bytes = fixed_bytes
+        self._sampler_bytes = fixed_bytes
+        self._share_out()
 
     def share_used(self, core: Core) -> float:
         """Return the used share of the bytes for transitions, from 0 to 1; 0 without a budget."""
