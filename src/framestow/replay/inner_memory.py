@@ -195,9 +195,6 @@ class InnerMemory:
             if indices.size and rows:
                 note_changes(self.steps, indices)
                 self.steps.overwrite(indices, rows)
-                if self.directory is not None:
-                    self.parts.count_files(are_changed=True)
-                    self.parts.evict_to_fit()
 
     def forget(self, indices: Indices) -> int:
         """Make stored steps unsampleable, with all whose returns include one; return how many were sampleable.
@@ -230,9 +227,7 @@ class InnerMemory:
 
     def _look_at_plan(self) -> None:
         """Count what is unusual about a planned step, and warn of it."""
-        num_borders, *unusual = self.core.unusual()
-        self.parts.has_borders |= num_borders > 0
-        self.watch.look_at(*unusual)
+        self.watch.look_at(*self.core.unusual())
 
     def append_segment(self, env_id: int, segment: bytes, steps: SegmentSteps) -> None:
         """Store consecutive frames of an environment that another process packed, with their steps.
@@ -246,7 +241,6 @@ class InnerMemory:
         with self.lock:
             self.parts.raise_refusal()
             checked = steps.check_arrays(self.settings, bool(self.steps.is_open[env_id]))
-            self.parts.has_borders |= steps.has_borders
             fields = checked.actions, checked.rewards, checked.extras
             if not self.core.append_segment(env_id, segment, checked.bits, *fields):
                 raise AssertionError(f"native code refuses steps that passed every check: {fields}")
@@ -294,7 +288,7 @@ class InnerMemory:
         """Use ``directory`` from now on, and flush to it in the background while ``memory`` exists."""
         self.directory = self._stores[directory.path] = directory
         self._budget.count_files(self.settings.file_copies)
-        self.parts.count_files(are_changed=bool(self.steps.block_versions))
+        self.parts.count_files()
         with self.lock:
             self.parts.evict_to_fit()
         directory.flush_every(flush_every, memory=memory)

@@ -635,8 +635,7 @@ class ReplayMemory(MemoryProperties, Closing):
 
         Everything that is read later has the new rewards: returns, sequences, ``returns_to_go``, ``episodes``, the next
         flush and the next save, which write the changed blocks of steps again. Priorities stay, and so do batches that
-        were drawn before. Any thread may call it. (In a ``directory`` with ``max_bytes``, the first change evicts
-        transitions, since blocks are in files twice from then on.)
+        were drawn before. Any thread may call it.
 
         Raises:
             InvalidStepError: before anything changes: for what ``append`` refuses, and for another shape.

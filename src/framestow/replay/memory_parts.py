@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow._core import BORDER, Core
+from framestow._core import Core
 from framestow.errors import DamagedSegmentError, InvalidSettingsError
 from framestow.frames.observation_spec import Frames
 from framestow.replay.eviction.budget import COMMITS, Budget
@@ -32,8 +32,9 @@ from framestow.storage.frame_storage import FrameStorage
 SAMPLER_BYTES = 64 * KIB  # partly used pages of weights, and the arrays of a draw
 SLOTS_A_BYTE = 64  # in the table that finds those pages
 
-STEP_COPIES = 2  # of a step whose memory lives in a directory: in RAM, and in the log
-CHANGED_STEP_COPIES = 4  # if rewards or extras change: half of a log may be old blocks, and a flush adds new ones
+# Of a step whose memory lives in a directory: one in RAM, and either one in each commit or three in the log. Its reward
+# may change at any time, and so may its extras: then half of the log may be old blocks, and a flush adds new ones.
+STEP_COPIES = 4
 
 LARGE_FRAME_BYTES = 64  # from this size on, the charge of a frame covers the start of its episode (_step_bytes)
 START_BYTES = 8  # a frame: an episode of one step has two frames, and its start takes 8 bytes in a list that doubles
@@ -71,8 +72,6 @@ class MemoryParts:
         # Held for every change of the parts, and for every draw. Unpacking a batch happens without it.
         self.lock = threading.RLock()
         self._step_copies = self._sampler_copies = 1  # of a step and of its part of the sampler, in RAM and files
-        self.has_borders = False
-        """Whether a border was stored, for the budget: a batch with one has two windows for each transition."""
         self.refusal: Exception | None = None
         """Error that the next step raises instead of being stored (``refuse_steps``)."""
         self.num_changes = 0
@@ -164,8 +163,6 @@ class MemoryParts:
         self._charge_sampler()
         self.generator.bit_generator.state, self.seed = state["generator"], None
         self.budget.reserve_output(state.get("output_bytes", 0))
-        if self.settings.max_bytes is not None:
-            self.has_borders = bool((self.steps.flags_of(self.steps.sampleable_indices()) & BORDER).any())
 
     def restore_stacks(self) -> None:
         """Restore the stacks, and what a loaded memory knows of its segments; the storage is filled already."""
@@ -262,11 +259,11 @@ class MemoryParts:
             num_slots = max_bytes // _step_bytes(self.settings)
         return SAMPLER_BYTES + num_slots // SLOTS_A_BYTE
 
-    def count_files(self, *, are_changed: bool) -> None:
-        """Count steps in the files of a directory in the budget; ``are_changed``: rewards or extras of some changed."""
-        self._step_copies = CHANGED_STEP_COPIES if are_changed else STEP_COPIES
+    def count_files(self) -> None:
+        """Count steps in the files of a directory in the budget."""
+        self._step_copies = STEP_COPIES
         self._sampler_copies = 1 + COMMITS
-        self.storage.charge_commits(COMMITS, self.steps.most_outside_blocks, _step_bytes(self.settings))
+        self.storage.charge_commits(COMMITS, self.steps.most_unsealed, _step_bytes(self.settings))
         self._charge_sampler()
 
     def _charge_sampler(self) -> None:

@@ -220,11 +220,6 @@ class SegmentSteps:
         """Number of frames that a step led to."""
         return int(np.count_nonzero(self.bits != BEGINS_EPISODE))
 
-    @property
-    def has_borders(self) -> bool:
-        """Whether a frame begins a stretch within its episode."""
-        return bool((self.bits & BORDER).any())
-
     def check_arrays(self, settings: MemorySettings, is_open: bool) -> SegmentSteps:
         """Return the steps with their arrays in stored form.
 

@@ -223,6 +223,23 @@ def test_the_first_batch_counts_with_the_two_windows_of_transitions_that_have_bo
     assert memory.nbytes <= 4_000_000
 
 
+@pytest.mark.filterwarnings("ignore::framestow.errors.ObservationWarning")
+def test_a_loaded_memory_evicts_the_same_transitions_for_a_batch_after_its_only_border_was_evicted(tmp_path):
+    memory = ReplayMemory(10**6, FrameSpec((4, SIDE, SIDE)), 4, max_bytes=2_000_000, seed=0, frames_per_segment=40)
+    memory.add(NOISE[:4], 0, 0.0, NOISE[9:13], False, False)  # a border: this is not the observation and one more frame
+    for number in range(9, 3_000):
+        before, after = (np.stack([noise(number + at + shift) for at in range(4)]) for shift in (0, 1))
+        memory.add(before, 0, 0.0, after, False, False)
+    assert memory.sampleable_indices()[0] > 1_000
+    memory.save(tmp_path)
+    loaded = ReplayMemory.load(tmp_path)
+
+    for one in (memory, loaded):
+        one.sample(8)
+
+    np.testing.assert_array_equal(memory.sampleable_indices(), loaded.sampleable_indices())
+
+
 def test_a_batch_that_evicts_every_sampleable_transition_raises():
     memory = ReplayMemory(
         2000, SPEC, 4, max_bytes="1450 KiB", retention="random", n_step=255, frames_per_segment=20, stack=1, seed=0

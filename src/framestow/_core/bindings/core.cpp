@@ -205,13 +205,11 @@ public:
         evict(evictions);
     }
 
-    // What is unusual about the steps of a plan: how many are borders; how many observations are stored whole; how many
-    // rows of running episodes have an observation that changed with its array, which is the next one's too; how many
-    // follow the end of an episode, a truncated one; and of these, how many begin with its last next observation: as
-    // the beginning of another episode, or of a step that resets.
-    TupleOf<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t> unusual() const {
-        const auto num_borders = static_cast<std::size_t>(
-            std::count_if(bits_.begin(), bits_.end(), [](std::uint8_t bits) { return (bits & kShifted) == 0; }));
+    // What is unusual about the steps of a plan: how many observations are stored whole; how many rows of running
+    // episodes have an observation that changed with its array, which is the next one's too; how many follow the end
+    // of an episode, a truncated one; and of these, how many begin with its last next observation: as the beginning of
+    // another episode, or of a step that resets.
+    TupleOf<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t> unusual() const {
         std::size_t num_in_one_array = 0, num_ends = 0, num_truncated = 0, num_wrong_last = 0, num_resets = 0;
         for (std::size_t row = 0; has_observations_ && row < env_ids_.size(); ++row) {
             const auto env_id = static_cast<std::size_t>(env_ids_[row]);
@@ -236,8 +234,7 @@ public:
                 }
             }
         }
-        return nb::make_tuple(num_borders, num_whole_, num_in_one_array, num_ends, num_truncated, num_wrong_last,
-                              num_resets);
+        return nb::make_tuple(num_whole_, num_in_one_array, num_ends, num_truncated, num_wrong_last, num_resets);
     }
 
     // Sets the stack of an environment to `windows`, (1, depth, *frame) of each array.

@@ -194,8 +194,7 @@ class BatchBuilder:
             NothingToSampleError: the memory is empty.
         """
         if self._has_budget:
-            is_joined = self._n_step == 1 and not self._parts.has_borders
-            self.reserve(batch_size * (self._stack + 1 if is_joined else 2 * self._stack))
+            self.reserve(batch_size * 2 * self._stack)  # two windows a row, as in a batch with a border
         if not len(self._steps):
             raise NothingToSampleError(
                 "the memory has no transition: nothing can be sampled; append steps first"

@@ -85,10 +85,7 @@ class SequenceBuilder:
 
     def _pending(self, batch_size: int, shape: SequenceShape) -> PendingSequences:
         crosses, length, stack = shape.borders == "cross", shape.length, self._parts.settings.stack
-        frames_a_row = length * (stack + 1) if crosses else length + stack
-        if self._parts.has_borders:
-            frames_a_row = (2 * length if crosses else length + 1) * stack
-        num_frames = batch_size * frames_a_row
+        num_frames = batch_size * (2 * length if crosses else length + 1) * stack  # as if each step were a border
 
         def choose() -> SequenceSteps:
             self._batches.reserve(num_frames)

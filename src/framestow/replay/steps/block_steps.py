@@ -95,9 +95,9 @@ class BlockSteps(StepBlocks):
                 raise AssertionError(f"environment {env_id} has steps of block {number}, and no frames for them")
 
     @property
-    def most_outside_blocks(self) -> int:
-        """Most steps that are in no sealed block: of the open block of each environment, and of the one before."""
-        return 2 * self.num_envs * self.segment_frames
+    def most_unsealed(self) -> int:
+        """Most steps that were in a sealed block and are in none now: blocks are evicted whole."""
+        return 0
 
     def list_sealed_steps(self) -> list[StepKey]:
         """Return (environment, segment number) of every sealed block that has transitions."""

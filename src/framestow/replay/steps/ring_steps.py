@@ -76,9 +76,9 @@ class RingSteps(StepRing):
         return [(0, number) for number in _numbers_within(self.oldest, self.next_index) if number not in self._missing]
 
     @property
-    def most_outside_blocks(self) -> int:
-        """Most steps that are in no sealed block: before the first one, and after the last."""
-        return 2 * (STEPS_PER_BLOCK - 1)
+    def most_unsealed(self) -> int:
+        """Most steps that were in a sealed block and are in none now: the rest of a partly overwritten one."""
+        return STEPS_PER_BLOCK - 1
 
     @property
     def num_sealed(self) -> int:
