@@ -17,27 +17,19 @@ import numpy.typing as npt
 from framestow._core import Core
 from framestow.errors import DamagedSegmentError, InvalidSettingsError
 from framestow.frames.observation_spec import Frames
-from framestow.replay.eviction.budget import COMMITS, Budget
+from framestow.replay.eviction.budget import COMMITS, STEP_COPIES, Budget
 from framestow.replay.eviction.byte_amounts import KIB, format_bytes
 from framestow.replay.eviction.retention import DamagedSegments, OnDamage
 from framestow.replay.forked_draws import ForkedGenerator
 from framestow.replay.samplers.notified_sampler import NotifiedSampler
 from framestow.replay.samplers.sampler import Indices, Sampler, check_is_sampler
 from framestow.replay.settings.memory_settings import MemorySettings
-from framestow.replay.settings.step_fields import slot_record
 from framestow.replay.steps.block_steps import BlockSteps
 from framestow.replay.steps.step_stores import AnySteps, make_step_store
 from framestow.storage.frame_storage import FrameStorage
 
 SAMPLER_BYTES = 64 * KIB  # partly used pages of weights, and the arrays of a draw
 SLOTS_A_BYTE = 64  # in the table that finds those pages
-
-# Of a step whose memory lives in a directory: one in RAM, and either one in each commit or three in the log. Its reward
-# may change at any time, and so may its extras: then half of the log may be old blocks, and a flush adds new ones.
-STEP_COPIES = 4
-
-LARGE_FRAME_BYTES = 64  # from this size on, the charge of a frame covers the start of its episode (_step_bytes)
-START_BYTES = 8  # a frame: an episode of one step has two frames, and its start takes 8 bytes in a list that doubles
 
 
 class MemoryParts:
@@ -60,8 +52,10 @@ class MemoryParts:
         self.steps: AnySteps = make_step_store(settings, self.storage.frames_per_segment, self.seed)
         # Owns both, and the newest stack of every environment; stores what it planned, and evicts.
         self.core = Core(self.steps, self.storage, settings.layout, settings.stack_padding)
-        # Bytes that evicting steps does not free.
-        fixed_bytes = self.core.nbytes + _open_extras_bytes(settings, self.storage.frames_per_segment)
+        # Bytes that evicting steps does not free. A block of steps is allocated whole with its first frame.
+        is_whole = settings.retention == "random"
+        block_bytes = settings.num_envs * self.storage.frames_per_segment * settings.step_bytes if is_whole else 0
+        fixed_bytes = self.core.nbytes + block_bytes
         self.budget = Budget(settings.max_bytes, fixed_bytes, self.core.charged_bytes)
         # Counts and evicts damaged segments, or raises their errors.
         self.damage = DamagedSegments(on_damage, self.steps, self.storage)
@@ -256,14 +250,14 @@ class MemoryParts:
         if max_bytes is None or not sampler.bytes_a_step:
             return 0
         if self.settings.retention == "random":  # its slots grow with the memory: as many as a budget may ever have
-            num_slots = max_bytes // _step_bytes(self.settings)
+            num_slots = max_bytes // self.settings.step_bytes
         return SAMPLER_BYTES + num_slots // SLOTS_A_BYTE
 
     def count_files(self) -> None:
         """Count steps in the files of a directory in the budget."""
         self._step_copies = STEP_COPIES
         self._sampler_copies = 1 + COMMITS
-        self.storage.charge_commits(COMMITS, self.steps.most_unsealed, _step_bytes(self.settings))
+        self.storage.charge_commits(COMMITS, self.steps.most_unsealed, self.settings.step_bytes)
         self._charge_sampler()
 
     def _charge_sampler(self) -> None:
@@ -271,13 +265,7 @@ class MemoryParts:
         sampler = self.notified_sampler.sampler
         self.budget.count_sampler(self._table_bytes(sampler))
         sampler_bytes = self._sampler_copies * math.ceil(sampler.bytes_a_step)
-        self.storage.charge_steps(self._step_copies * _step_bytes(self.settings) + sampler_bytes)
-
-
-def _open_extras_bytes(settings: MemorySettings, frames_per_segment: int) -> int:
-    """Return the bytes of extras that no frame is charged for yet: a block is allocated whole with its first frame."""
-    num_steps = settings.num_envs * frames_per_segment if settings.retention == "random" else 0
-    return num_steps * settings.extras.dtype.itemsize
+        self.storage.charge_steps(self._step_copies * self.settings.step_bytes + sampler_bytes)
 
 
 def _make_storage(settings: MemorySettings) -> FrameStorage:
@@ -288,17 +276,6 @@ def _make_storage(settings: MemorySettings) -> FrameStorage:
         settings.storage,
         settings.threads,
         settings.frames_per_segment,
-        _step_bytes(settings),
+        settings.step_bytes,
         settings.layout.depths,
     )
-
-
-def _step_bytes(settings: MemorySettings) -> int:
-    """Return the bytes that a frame takes besides its pixels: a slot, and the start of its episode if not covered.
-
-    In blocks every frame has a slot. In a ring the last frame of an episode has none, so its charge covers the start.
-    Frames of at least 64 bytes (measured) cover the start too, because their estimate is above the real size.
-    """
-    slot_bytes = slot_record(settings.num_envs, settings.action, settings.extras).itemsize
-    is_covered = settings.retention == "fifo" or settings.frame.nbytes >= LARGE_FRAME_BYTES
-    return slot_bytes if is_covered else slot_bytes + START_BYTES

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 
 from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
@@ -115,6 +116,36 @@ def test_a_memory_never_takes_more_than_its_budget(storage, retention, content, 
     if content is turning:
         before, heavy, after = counts[740], counts[1_740], counts[-1]
         assert heavy < before < after
+
+
+@pytest.mark.parametrize("retention", ["fifo", "random"])
+@pytest.mark.parametrize(
+    ("observations", "actions", "num_envs", "max_bytes", "step_bytes"),
+    [
+        (Box(-1, 1, (8,), np.float32), Box(-1, 1, (256,), np.float32), 16, 4_000_000, 1_100),
+        (Box(0, 255, (4,), np.uint8), Box(-1, 1, (17,), np.float32), 8, 1_500_000, 100),
+        (Box(-9, 9, (1,), np.int8), 4, 8, 1_000_000, 30),
+        (Box(0, 255, (32, 32, 8), np.uint8), 4, 4, 9_000_000, 8_300),  # no stacks, though they look so
+    ],
+)
+@pytest.mark.filterwarnings("ignore::framestow.errors.ObservationWarning")
+def test_a_memory_uses_its_budget_and_never_more_whatever_its_spaces(
+    observations, actions, num_envs, max_bytes, step_bytes, retention
+):
+    memory = ReplayMemory(10**6, observations, actions, num_envs=num_envs, max_bytes=max_bytes, retention=retention)
+    random, zeros = np.random.default_rng(0), np.zeros(num_envs)
+    action = zeros.astype(int) if actions == 4 else np.zeros((num_envs, *actions.shape), actions.dtype)
+    rows = random.integers(0, 256, (512, num_envs, *observations.shape), np.uint8)
+    rows = (rows % 2 if observations.dtype != np.uint8 else rows).astype(observations.dtype)
+    taken, counts = [], []
+    for step in range(int(1.5 * max_bytes / step_bytes / num_envs)):
+        one, other = rows[step % 512], rows[(step + 1) % 512]
+        memory.add(one, action, zeros, other, zeros > 0, zeros > 0)
+        taken.append(memory.nbytes)
+        counts.append(len(memory))
+
+    assert max(taken) <= max_bytes
+    assert min(counts[len(counts) // 2 :]) > 0.3 * max_bytes / step_bytes
 
 
 def content_of(memory):
@@ -378,7 +409,7 @@ def test_a_memory_on_disk_can_be_resumed_with_another_budget(tmp_path):
         for _ in range(3_000):
             list(feed.step())
 
-    with ReplayMemory(10**6, SPEC, 4, **{"stack": 4} | settings, max_bytes=6_000_000) as smaller:
+    with ReplayMemory(10**6, SPEC, 4, **{"stack": 4} | settings, max_bytes=6_200_000) as smaller:
         assert 0 < len(smaller) < len(memory)
         assert smaller.inner.settings.frames_per_segment == memory.inner.settings.frames_per_segment
         assert smaller.sampleable_indices()[-1] == memory.sampleable_indices()[-1]

@@ -63,7 +63,8 @@ class MeasuringDisk(WatchedDisk):
 @pytest.mark.parametrize("num_numbers", [1, 200])
 def test_steps_in_files_count_in_the_budget_also_if_their_rewards_change(retention, num_numbers, tmp_path):
     extras = {"state": (np.float32, (num_numbers,))}
-    settings = {"directory": tmp_path, "flush_every": None, "max_bytes": 4 * 2**20, "retention": retention}
+    max_bytes = (4 if num_numbers == 1 else 8) * 2**20
+    settings = {"directory": tmp_path, "flush_every": None, "max_bytes": max_bytes, "retention": retention}
     memory = ReplayMemory(10**6, FrameSpec((8, 8)), 4, stack=2, num_envs=4, extras=extras, **settings)
     frames, zeros, random = np.zeros((4, 8, 8), np.uint8), np.zeros(4, int), np.random.default_rng(0)
     state = {"state": np.ones((4, num_numbers), np.float32)}
@@ -155,7 +156,7 @@ def test_a_small_budget_has_room_for_the_open_segments_of_commits(retention, sto
         np.random.default_rng(0).integers(0, 256, (300, 1, 36, 36), np.uint8),
         np.zeros((1, 36, 36), np.uint8),
     )
-    settings = {"retention": retention, "storage": storage, "max_bytes": 5_100_000, "flush_every": None}
+    settings = {"retention": retention, "storage": storage, "max_bytes": 5_200_000, "flush_every": None}
     memory = ReplayMemory(10**6, FrameSpec((36, 36)), 4, stack=4, directory=tmp_path, **settings)
     disk = MeasuringDisk(memory, tmp_path)
     with as_the_disk(disk):

@@ -16,6 +16,9 @@ OUTPUT_ARRAYS = 3  # batches whose arrays are reused: one is learnt from, one wa
 OUTPUT_PART = 8  # batches take at most 1/8 of a budget
 DEAD_PART = 8  # evicted bytes in files, or bytes written twice during a flush, take at most 1/8 of a budget
 COMMITS = 3  # in a folder at a time; each has the open segments
+# Of a step whose memory lives in a directory: one in RAM, and either one in each commit or three in the log. Its reward
+# may change at any time, and so may its extras: then half of the log may be old blocks, and a flush adds new ones.
+STEP_COPIES = 4
 OTHER_BYTES = 16 * KIB  # small parts of constant size: partly used pages of slots, arrays of environments
 
 PACKER_FRAMES = 64  # working memory of the packer besides segments, at most, in frames
@@ -113,11 +116,12 @@ class SegmentNeeds:
 
     frame: ObservationSpec
     num_envs: int
+    depths: tuple[int, ...]  # of each array: frames that a step stores at most, with lead-ins
     stack: int
     num_sealed: int  # sealed segments that must fit beside all open ones
     fewest_frames: int  # shortest segment that the retention allows
-    extra_bytes: int = 0  # of the extras of a step, which are stored as long as its segment
-    file_copies: int = 0  # of the frames in RAM and files, of a memory that lives in a directory; else 0
+    step_bytes: int  # of a step besides its frames, in RAM
+    file_copies: int  # of the frames in RAM and files, of a memory that lives in a directory; else 0
 
     def frames_within(self, max_bytes: int, usual: int) -> int:
         """Return the frames per segment: ``usual``, or fewer if many environments share a small budget.
@@ -138,19 +142,22 @@ class SegmentNeeds:
             raise InvalidSettingsError(
                 f"max_bytes is {format_bytes(max_bytes)}: {plural(self.num_envs, 'environment')} of "
                 f"{self._bytes_a_frame:,} "
-                f"bytes per frame, in segments of {frames} frames, may need {format_bytes(least)} for open "
+                f"bytes per step, in segments of {frames} frames, may need {format_bytes(least)} for open "
                 f"segments and {plural(self.num_sealed, 'sealed segment')}; give at least {least:_}"
             )
 
     def _least_bytes(self, frames: int) -> int:
         """Return the bytes that suffice for frames of noise: growing open segments, and ``num_sealed`` sealed ones."""
-        segments = (2 * self.num_envs + self.num_sealed) * frames * self._bytes_a_frame
+        num_frames = (2 * self.num_envs + self.num_sealed) * frames
+        segments = num_frames * self._frame_bytes
+        # Besides, random retention allocates the steps of an open segment whole.
+        step_bytes = (self._step_copies * num_frames + self.num_envs * frames) * self.step_bytes
         frames_beside = PACKER_FRAMES + self.num_envs * (self.stack + 3)
         num_arrays = len(self.frame.frame_specs)
         blocks = sum(RAW_BLOCK_BYTES if frame.is_column else BLOCK_BYTES for frame in self.frame.frame_specs)
         fixed = num_arrays * self.num_envs * ENV_BYTES + blocks + OTHER_BYTES
         fixed += frames_beside * self.frame.nbytes
-        needed = segments + segments // 16 + fixed  # the arena's blocks waste up to 1/16
+        needed = segments + segments // 16 + step_bytes + fixed  # the arena's blocks waste up to 1/16
         if self.file_copies:
             needed = self.file_copies * needed + COMMITS * self.num_envs * frames * self._bytes_a_frame
             needed += needed // (DEAD_PART - 1)
@@ -160,5 +167,13 @@ class SegmentNeeds:
         return max(self._least_bytes(frames), 4 * self.num_envs * frames * self._bytes_a_frame)
 
     @property
+    def _step_copies(self) -> int:
+        return STEP_COPIES if self.file_copies else 1
+
+    @property
+    def _frame_bytes(self) -> int:
+        return sum(depth * frame.nbytes for depth, frame in zip(self.depths, self.frame.frame_specs, strict=True))
+
+    @property
     def _bytes_a_frame(self) -> int:
-        return self.frame.nbytes + self.extra_bytes
+        return self._frame_bytes + self._step_copies * self.step_bytes

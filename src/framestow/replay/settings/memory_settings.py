@@ -33,13 +33,15 @@ from framestow.replay.settings.observation_layout import (
     ObservationLayout,
     Stacks,
 )
-from framestow.replay.settings.step_fields import NO_EXTRAS, ExtrasSpec
+from framestow.replay.settings.step_fields import NO_EXTRAS, ExtrasSpec, slot_record
 from framestow.storage.frame_storage import STORAGES, Storage, check_frames_per_segment, usual_frames_per_segment
 from framestow.storage.tracks import Tracks
 
 MAX_THREADS = 64
 MAX_CAPACITY = 2**62  # transitions; indices are int64
 MAX_N_STEP = 255  # steps
+LARGE_FRAME_BYTES = 64  # from this size on, the charge of a frame covers the start of its episode (step_bytes)
+START_BYTES = 8  # a frame: an episode of one step has two frames, and its start takes 8 bytes in a list that doubles
 LONG_VECTOR = 4096  # numbers, from which on a vector of floats is warned of
 
 
@@ -184,13 +186,31 @@ class MemorySettings:
         """
         return 1 + (self.storage == "raw") + (self.retention == "random")
 
+    @property
+    def step_bytes(self) -> int:
+        """Bytes in RAM that a frame takes besides its pixels: a slot, and the start of its episode if not covered.
+
+        In blocks every frame has a slot. In a ring the last frame of an episode has none, so its charge covers the
+        start. Frames of at least 64 bytes (measured) cover the start too: their estimate is above the real size.
+        """
+        slot_bytes = slot_record(self.num_envs, self.action, self.extras).itemsize
+        is_covered = self.retention == "fifo" or self.frame.nbytes >= LARGE_FRAME_BYTES
+        return slot_bytes if is_covered else slot_bytes + START_BYTES
+
     def _frames_per_segment(self, is_on_disk: bool) -> int:
         """Return the given number, or the one that compresses best; raise if the budget is too small for it."""
         frames, max_bytes = self.frames_per_segment, self.max_bytes
-        num_sealed = MIN_SEALED_SEGMENTS if self.retention == "random" else 1
-        fewest, extra_bytes = min_segment_frames(self.stack), self.extras.dtype.itemsize
-        copies = self.file_copies if is_on_disk else 0
-        needs = SegmentNeeds(self.frame, self.num_envs, self.stack, num_sealed, fewest, extra_bytes, copies)
+        needs = SegmentNeeds(
+            self.frame,
+            self.num_envs,
+            # Each observation may be stored whole, unless the memory takes single frames.
+            (1,) * len(self.layout.depths) if self.layout.takes_frames else self.layout.depths,
+            self.stack,
+            num_sealed=MIN_SEALED_SEGMENTS if self.retention == "random" else 1,
+            fewest_frames=min_segment_frames(self.stack),
+            step_bytes=self.step_bytes,
+            file_copies=self.file_copies if is_on_disk else 0,
+        )
         if frames is None:
             usual = usual_frames_per_segment(self.frame, self.layout.depths)
             usual = segment_frames(self.retention, self.capacity, self.num_envs, self.stack, usual)
