@@ -48,7 +48,9 @@ public:
     const StepBlock* find(std::size_t env_id, std::int64_t segment) const;  // null if it is not stored
 
     std::size_t nbytes() const override;
-    std::size_t charged_bytes() const override { return 0; }
+    std::size_t charged_bytes() const override {
+        return kListsInCommits * (num_steps_ - size()) * sizeof(std::int64_t);
+    }
     std::size_t size() const override { return static_cast<std::size_t>(sampleable_.total()); }
     bool is_sampleable(std::int64_t index) const override;
     bool is_pending(std::int64_t index) const override;

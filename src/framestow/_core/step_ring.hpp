@@ -29,7 +29,9 @@ public:
     std::size_t nbytes() const override {
         return pages_.nbytes(oldest_, next_index_) + starts_.nbytes() + unsampleable_.nbytes();
     }
-    std::size_t charged_bytes() const override { return 2 * unsampleable_.size() * sizeof(std::int64_t); }
+    std::size_t charged_bytes() const override {
+        return (2 + kListsInCommits) * unsampleable_.size() * sizeof(std::int64_t);
+    }
     std::size_t size() const override { return num_sampleable_; }
     bool is_sampleable(std::int64_t index) const override {
         return index >= oldest_ && index < next_index_ && !unsampleable_.contains(index);

@@ -46,6 +46,8 @@ struct StepSpan {
 // Whether a sequence stops at an episode's end or continues with the environment's next episode.
 enum class EpisodeEnds { kStop, kCross };
 
+constexpr std::size_t kListsInCommits = 3;  // of lost steps: a folder has so many commits at a time, at most
+
 class StepStore {
 public:
     StepStore(std::size_t num_envs, const StepRules& rules);
@@ -61,8 +63,9 @@ public:
     std::size_t num_envs() const { return cursors_.num_envs(); }
 
     virtual std::size_t nbytes() const = 0;
-    virtual std::size_t charged_bytes() const = 0;  // most bytes that unsampleable steps take beside their records
-    virtual std::size_t size() const = 0;           // sampleable steps
+    // Most bytes that unsampleable steps take beside their records: in RAM, and in the commits of a directory.
+    virtual std::size_t charged_bytes() const = 0;
+    virtual std::size_t size() const = 0;  // sampleable steps
     virtual bool is_sampleable(std::int64_t index) const = 0;
     virtual bool is_pending(std::int64_t index) const = 0;
     bool is_readable(std::int64_t index) const { return is_sampleable(index) || is_pending(index); }

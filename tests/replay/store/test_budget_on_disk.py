@@ -85,6 +85,25 @@ def test_steps_in_files_count_in_the_budget_also_if_their_rewards_change(retenti
     assert 0.3 * memory.max_bytes < disk.largest <= memory.max_bytes
 
 
+@pytest.mark.parametrize("retention", ["fifo", "random"])
+def test_a_flush_of_many_forgotten_steps_stays_within_the_budget(retention, tmp_path):
+    settings = {"directory": tmp_path, "flush_every": None, "max_bytes": 2_500_000, "retention": retention, "seed": 0}
+    memory = ReplayMemory(10**6, FrameSpec((2,), np.float32), 4, stack=1, **settings)
+    frames = np.random.default_rng(0).random((5_000, 1, 2), np.float32)
+    disk = MeasuringDisk(memory, tmp_path)
+    with as_the_disk(disk):
+        memory.begin(frames[0])
+        while (oldest := memory.sampleable_indices()[:1]).size == 0 or oldest[0] == 0:
+            for frame in frames:
+                memory.append([0], [0.0], [False], [False], frame)
+            memory.flush()
+        memory.forget(memory.sampleable_indices()[:-5])
+        memory.flush()
+        memory.close()
+
+    assert disk.largest <= memory.max_bytes
+
+
 @pytest.fixture
 def disk_without_syncs():
     with as_the_disk(WatchedDisk()):
