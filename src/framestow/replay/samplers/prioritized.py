@@ -38,7 +38,8 @@ class Prioritized(Sampler):
         alpha: α, 0 to 10; larger values make priorities count more, and 0 draws uniformly.
         beta: β, 0 to 1; 1 corrects the bias of the draws completely.
         final_beta: Value that β reaches linearly over ``annealed_over`` draws; ``None`` keeps β constant.
-        annealed_over: Number of draws (batches) until then; ``num_draws`` counts them.
+        annealed_over: Number of draws until then; ``num_draws`` counts them. A batch is one, or several for sequences
+            with ``borders="inside"``.
         epsilon: Added to each error, so that a transition with an error of 0 can be drawn.
 
     The defaults are the paper's, which anneals β to 1. Takes 4.8 bytes per transition in RAM, and 4 in each saved
