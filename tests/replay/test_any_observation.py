@@ -277,9 +277,6 @@ def test_hindsight_takes_goals_that_the_episode_achieved(name, strategy):
     goal, stack_axis = GOALS[name]
     space = {"achieved_goal": goal, "desired_goal": goal, "camera": FrameSpec((4, 32, 32))}
     play = begun(4, space, stack_axis=stack_axis, num_envs=2, kinds=30).play(100)
-    newest = {"vectors": lambda given: given, "stacked vectors": lambda given: given[-1]}.get(
-        name, lambda given: given[4:]
-    )
 
     def has_reached(achieved, desired, _):
         return (achieved == desired).reshape(len(achieved), -1).all(1)
@@ -292,10 +289,9 @@ def test_hindsight_takes_goals_that_the_episode_achieved(name, strategy):
             assert_same(step.observation | {"desired_goal": of_row["desired_goal"]}, of_row)
             episode = play.by_episode[step.env_id, step.episode]
             steps = {"future": play.rest_of(number), "final": episode[-1:], "episode": episode}[strategy]
-            achieved = [newest(play.steps[other].next_observation["achieved_goal"]) for other in steps]
-            assert any(is_equal(one, newest(of_row["desired_goal"])) for one in achieved)
-            next_observation = row_of(batch.next_observation, row)
-            reached = newest(next_observation["achieved_goal"]) == newest(of_row["desired_goal"])
+            achieved = [play.steps[other].next_observation["achieved_goal"] for other in steps]
+            assert any(is_equal(one, of_row["desired_goal"]) for one in achieved)
+            reached = row_of(batch.next_observation, row)["achieved_goal"] == of_row["desired_goal"]
             assert float(reached.all()) == batch.reward[row]
 
 
