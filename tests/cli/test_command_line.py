@@ -122,6 +122,7 @@ def test_report_writes_the_page_into_the_folder_of_the_run(capsys: pytest.Captur
         ([], "a report needs at least 1"),
         (["run", "--output", "missing/report.html"], "the folder missing does not exist"),
         (["run", "--output", "run"], "output is run: it is a folder"),
+        (["run", "--output", "pipe"], "output is pipe: it is a device or a pipe, which a file would replace"),
         (["."], "is not a run folder"),
     ],
 )
@@ -134,6 +135,7 @@ def test_a_report_that_cannot_be_written_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     RunFolder.create(tmp_path / "run", Settings("Pong"))
+    os.mkfifo("pipe")
 
     assert message in _refusal(["report", *arguments], capsys)
 

@@ -48,6 +48,7 @@ def test_a_short_play_predicts_the_size_of_a_longer_one(storage):
         ({}, r"about 95.4 MiB in RAM \(.+ free\) and 95.4 MiB on disk \(.+ free\) for 1,000,000 transitions"),
         ({"steps": 1_000}, r"about 97.7 KiB in RAM .+ for 1,000 transitions"),
         ({"memory_on_disk": True}, r"about 11.4 MiB in RAM .+ and 95.4 MiB on disk"),
+        ({"memory_on_disk": True, "storage": "raw"}, r"about 95.4 MiB in RAM .+ and 95.4 MiB on disk"),
         ({"memory_bytes": "1 MB"}, r".+ for 10,000 transitions: 100 bytes each, measured on 1,000 frames"),
     ],
 )

@@ -156,6 +156,22 @@ def test_a_memory_or_checkpoints_elsewhere_are_read_with_follow_links_only(
     assert "it is a link" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["inspect", "verify", "repair", "view"])
+def test_a_link_in_place_of_a_checkpoint_leads_no_command_out_of_a_run(
+    trained: Path, tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, victim = tmp_path / "run", tmp_path / "victim"
+    shutil.copytree(trained, victim)
+    (run / "checkpoints").mkdir(parents=True)
+    checkpoint = max((victim / "checkpoints").iterdir())
+    (run / "checkpoints" / checkpoint.name).symlink_to(checkpoint)
+    (victim / "memory.html").unlink(missing_ok=True)
+
+    assert main([command, str(run)]) != 0
+    assert f"{checkpoint.name}: it is a link to '{checkpoint}'" in capsys.readouterr().err
+    assert not (victim / "memory.html").exists()
+
+
 def test_leftovers_of_a_killed_training_are_removed_and_links_among_them_stay(trained: Path, tmp_path: Path) -> None:
     run, outside = tmp_path / "run", tmp_path / "step-000000000020"
     shutil.copytree(trained, run)

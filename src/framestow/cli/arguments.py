@@ -160,6 +160,8 @@ def check_output(option: str, path: Path, *, is_folder: bool = False) -> None:
     way_out = f"give another --{option}" if option else "take the right to write there"
     if path.is_dir() and not is_folder:
         raise InvalidSettingsError(f"{what}: it is a folder; give the name of a file in it with --{option}")
+    if path.exists() and not is_folder and not path.is_file():
+        raise InvalidSettingsError(f"{what}: it is a device or a pipe, which a file would replace; {way_out}")
     if above.exists() and not above.is_dir():
         raise InvalidSettingsError(f"{what}: {above} is a file; {way_out}")
     if not above.is_dir():

@@ -165,7 +165,8 @@ def _run(entry: CommandEntry, arguments: list[str]) -> int:
 def _describe_missing(error: ImportError, entry: CommandEntry) -> str:
     """Return which package a command lacks, with the extra that has all it needs; raise again what is no such error."""
     is_named = isinstance(error, MissingExtraError)
-    if is_named and (entry.extra == "cli" or "framestow[" not in str(error)):  # of one option, such as a picture
+    of_an_option = entry.extra == "cli" or "framestow[ray]" in str(error) or "framestow[" not in str(error)
+    if is_named and of_an_option:
         return str(error)
     missing = error.__cause__ if is_named else error
     package = (getattr(missing, "name", None) or "").partition(".")[0]

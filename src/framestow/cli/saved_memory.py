@@ -84,7 +84,8 @@ def _find(path: Path, follow_links: bool) -> SavedMemory:
     DISK.is_folder(path / CHECKPOINTS, follow_links=follow_links, way_out=NAME_IT)
     checkpoints = [folder for folder in (path / CHECKPOINTS).glob("step-*") if _CHECKPOINT.fullmatch(folder.name)]
     if checkpoints:
-        return _memory_of_checkpoint(max(checkpoints), follow_links)
+        DISK.is_folder(newest := max(checkpoints), follow_links=follow_links, way_out=NAME_IT)
+        return _memory_of_checkpoint(newest, follow_links)
     is_run = (path / RUN_SETTINGS).is_file()
     if is_run:
         raise InvalidSettingsError(f"{path} has no memory: the run has not saved a checkpoint yet; train it first")

@@ -260,7 +260,8 @@ def expect_memory(settings: Settings, report: MemoryReport, basis: str, folder: 
     full, free_ram = min(settings.memory, settings.steps), max(available_bytes() - LEARNER_BYTES, 0)
     if settings.memory_bytes is not None:
         full = min(full, int(parse_bytes(settings.memory_bytes) / each))
-    in_ram = each - report.sealed_bytes_per_transition if settings.memory_on_disk else each
+    leaves_ram = settings.memory_on_disk and settings.storage != "raw"  # raw frames are in RAM and in the files
+    in_ram = each - report.sealed_bytes_per_transition if leaves_ram else each
     places = {"RAM": (in_ram, free_ram), f"disk space at {folder}": (each, available_disk_bytes(folder))}
     measured = f"{each:,.0f} bytes each, measured on {basis}"
     for place, (bytes_each, free) in places.items():
@@ -270,7 +271,11 @@ def expect_memory(settings: Settings, report: MemoryReport, basis: str, folder: 
                 f"memory is {settings.memory:,}: the {full:,} transitions of this run take about "
                 f"{format_bytes(full * bytes_each)} of {place}, and only {format_bytes(free)} are free ({measured}); "
                 f"give --memory {float(f'{max(0.9 * fitting, 1):.1e}'):_.0f} or less"
-                + (", or --memory-on-disk" if place == "RAM" and not settings.memory_on_disk else "")
+                + (
+                    ", or --memory-on-disk"
+                    if place == "RAM" and not settings.memory_on_disk and settings.storage != "raw"
+                    else ""
+                )
             )
     (ram_each, ram), (disk_each, disk) = places.values()
     return (

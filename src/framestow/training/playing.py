@@ -399,7 +399,7 @@ def _video_writer(path: Path, extension: str, picture: NDArray[np.uint8], frames
     height, width, _ = picture.shape
     palette = ["-vf", "split[a][b];[a]palettegen[c];[b][c]paletteuse=dither=none"]  # of the colours that the game has
     writer = imageio_ffmpeg.write_frames(
-        str(path),
+        str(path.absolute()),  # a relative name may look like a protocol or an option to ffmpeg
         (width, height),
         pix_fmt_out="pal8" if extension == ".gif" else "yuv420p",
         fps=frames_per_second,
