@@ -21,7 +21,7 @@ LIMITS = {  # lines, files
     "_core": (16_295, 94),  # Core, Planner, generated types; pixels to floats; steps change; commits, lists in budgets
     "agents": (1_156, 7),  # images reach the network by one native pass; Munchausen from any step on; bfloat16 on CPUs
     "benchmarking": (1_632, 8),
-    "cli": (2_489, 15),  # import and export of arrays; pickled buffers; what a run will take
+    "cli": (2_498, 15),  # import and export of arrays; pickled buffers; what a run will take; links, pipes
     "distributed": (2_667, 8),  # folders and logs of shards by the one door to files; refused priorities
     "envs": (4_896, 26),  # counts in messages are in the singular, too
     "frames": (1_034, 6),  # frames of a pickle are shared by a deepcopy
@@ -30,9 +30,9 @@ LIMITS = {  # lines, files
     "replay": (11_295, 50),  # ensembles; changed steps; budgets of all bytes; priorities by all or none; whole goals
     "storage": (1_986, 10),  # the one door to files; sizes of many blocks; garbage gives locks up
     "torch": (838, 5),  # workers of PyTorch's DataLoader
-    "training": (4_490, 16),  # reports leave out what trained much longer; Munchausen from any step; laptop-long
+    "training": (4_496, 16),  # reports leave out what trained much longer; Munchausen from any step; least warmup
     "viewer": (2_712, 20),  # a server with limits; damage is shown
-    "tests": (55_792, 405),  # loaders, arrays, budgets of any step; kills at each operation; forgotten blocks
+    "tests": (55_815, 405),  # loaders, arrays, budgets of any step; kills at each operation; forgotten blocks
     "benchmarks": (6_447, 41),  # figures of sample(32) beside each other; ten games of several seeds and any recipe
 }
 WORDS_OF_PAGES = 61_210  # of docs, README and CONTRIBUTING; ensembles, loaders, masks, changes, trials, budgets

@@ -177,6 +177,12 @@ class Settings:
                 f"shards is {self.shards}: each needs an environment of --actors, which have "
                 f"{self.actors * self.num_envs}; give fewer --shards, or more --actors"
             )
+        first = self.num_envs * self.n_step  # steps until a transition has all of its rewards
+        if self.warmup < first:
+            raise InvalidSettingsError(
+                f"warmup is {self.warmup}: the first update needs a transition with {self.n_step} rewards, which "
+                f"{self.num_envs} environments have after {first:,} steps; give --warmup {first} or more"
+            )
         self.agent()  # raises for settings that contradict one another
 
     def exploration(self) -> LinearSchedule:
