@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 from framestow.agents.settings import AgentSettings, Distribution, LinearSchedule, Network, Optimizer, Precision
 from framestow.envs.atari.presets import PresetName
 from framestow.errors import IncompatibleError, InvalidSettingsError
+from framestow.interface import plural
 from framestow.process import num_cores
 from framestow.replay.eviction.byte_amounts import parse_bytes
 from framestow.replay.eviction.retention import Retention, check_retention
@@ -180,8 +181,8 @@ class Settings:
         first = self.num_envs * self.n_step  # steps until a transition has all of its rewards
         if self.warmup < first:
             raise InvalidSettingsError(
-                f"warmup is {self.warmup}: the first update needs a transition with {self.n_step} rewards, which "
-                f"{self.num_envs} environments have after {first:,} steps; give --warmup {first} or more"
+                f"warmup is {self.warmup}: the first update needs a transition with {plural(self.n_step, 'reward')}, "
+                f"so {first:,} steps of {plural(self.num_envs, 'environment')}; give --warmup {first} or more"
             )
         self.agent()  # raises for settings that contradict one another
 
