@@ -30,7 +30,7 @@ LIMITS = {  # lines, files
     "replay": (11_295, 50),  # ensembles; changed steps; budgets of all bytes; priorities by all or none; whole goals
     "storage": (1_986, 10),  # the one door to files; sizes of many blocks; garbage gives locks up
     "torch": (838, 5),  # workers of PyTorch's DataLoader
-    "training": (4_497, 16),  # reports leave out what trained much longer; Munchausen from any step; least warmup
+    "training": (4_502, 16),  # reports leave out what trained much longer; laptop-long; least warmup; ALE in names
     "viewer": (2_712, 20),  # a server with limits; damage is shown
     "tests": (55_815, 405),  # loaders, arrays, budgets of any step; kills at each operation; forgotten blocks
     "benchmarks": (6_447, 41),  # figures of sample(32) beside each other; ten games of several seeds and any recipe

@@ -48,7 +48,7 @@ def test_an_invalid_value_is_refused_with_its_rule(name: str, value: Any, rule: 
         Settings(**{"game": "Pong", name: value})
 
 
-@pytest.mark.parametrize(("num_envs", "n_step", "least"), [(8, 5, 40), (2, 1, 2)])
+@pytest.mark.parametrize(("num_envs", "n_step", "least"), [(8, 5, 32), (64, 1, 56)])
 def test_a_warmup_without_a_whole_return_is_refused_with_the_least_one(num_envs: int, n_step: int, least: int) -> None:
     assert Settings("Pong", num_envs=num_envs, n_step=n_step, warmup=least).warmup == least
     with pytest.raises(InvalidSettingsError, match=f"^warmup is {least - 1}: .* give --warmup {least} or more"):

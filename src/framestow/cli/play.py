@@ -206,7 +206,7 @@ class Watch(_TrainedAgent):
         with ProgressDisplay(console, "loading the agent"):
             env = make_atari(settings.game, 1, preset, self.seed, render_mode="rgb_array")
             player = Player(folder, env, epsilon, self.seed, self.device, stack_padding=preset.stack_padding)
-        path = self.output or folder.path / f"{Path(settings.game).name}-{player.agent_steps}.mp4"
+        path = self.output or folder.path / f"{settings.file_stem}-{player.agent_steps}.mp4"
         try:
             with ProgressDisplay(console, "playing", "items") as progress:
                 shown, game = record_game(

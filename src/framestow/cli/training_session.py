@@ -260,8 +260,8 @@ def expect_memory(settings: Settings, report: MemoryReport, basis: str, folder: 
     full, free_ram = min(settings.memory, settings.steps), max(available_bytes() - LEARNER_BYTES, 0)
     if settings.memory_bytes is not None:
         full = min(full, int(parse_bytes(settings.memory_bytes) / each))
-    leaves_ram = settings.memory_on_disk and settings.storage != "raw"  # raw frames are in RAM and in the files
-    in_ram = each - report.sealed_bytes_per_transition if leaves_ram else each
+    in_files_alone = settings.memory_on_disk and settings.storage != "raw"  # raw frames stay in RAM too
+    in_ram = each - report.sealed_bytes_per_transition if in_files_alone else each
     places = {"RAM": (in_ram, free_ram), f"disk space at {folder}": (each, available_disk_bytes(folder))}
     measured = f"{each:,.0f} bytes each, measured on {basis}"
     for place, (bytes_each, free) in places.items():

@@ -178,9 +178,9 @@ class ReplayEnsemble(LacksCalls):
             for number, member in enumerate(self.members)
             if (rows := of_member == number).any()
         ]
-        prioritized = [one for one in asked if one[0].sampler.check_update(one[2])]
-        for member, of_rows, errors in prioritized or asked:  # with none of them, the first says so
-            member.update_priorities(of_rows, errors)
+        prioritized = [(member, own, errors) for member, own, errors in asked if member.sampler.check_update(errors)]
+        for member, own, errors in prioritized or asked:  # with none of them, the first says so
+            member.update_priorities(own, errors)
 
     def _draw(self, batch_size: int, draw: Any) -> PendingRowsOfMembers:
         with self._lock:

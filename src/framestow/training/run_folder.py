@@ -192,4 +192,4 @@ def default_run_path(settings: Settings, now: datetime.datetime) -> Path:
     >>> default_run_path(Settings("Pong", seed=3), datetime.datetime(2026, 1, 31, 17, 45)).as_posix()
     'runs/Pong-baselines-s3-20260131-174500'
     """
-    return Path("runs") / f"{settings.game}-{settings.preset}-s{settings.seed}-{now:%Y%m%d-%H%M%S}"
+    return Path("runs") / f"{settings.file_stem}-{settings.preset}-s{settings.seed}-{now:%Y%m%d-%H%M%S}"

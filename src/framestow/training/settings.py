@@ -178,13 +178,18 @@ class Settings:
                 f"shards is {self.shards}: each needs an environment of --actors, which have "
                 f"{self.actors * self.num_envs}; give fewer --shards, or more --actors"
             )
-        first = self.num_envs * self.n_step  # steps until a transition has all of its rewards
-        if self.warmup < first:
+        least = self.num_envs * self.n_step - self.train_every  # the first update is train_every steps later
+        if self.warmup < least:
             raise InvalidSettingsError(
-                f"warmup is {self.warmup}: the first update needs a transition with {plural(self.n_step, 'reward')}, "
-                f"so {first:,} steps of {plural(self.num_envs, 'environment')}; give --warmup {first} or more"
+                f"warmup is {self.warmup}: before the first update each of {plural(self.num_envs, 'environment')} "
+                f"needs {plural(self.n_step, 'step')}; give --warmup {least} or more"
             )
         self.agent()  # raises for settings that contradict one another
+
+    @property
+    def file_stem(self) -> str:
+        """The game as a part of file names: without ``ALE/``."""
+        return self.game.removeprefix("ALE/")
 
     def exploration(self) -> LinearSchedule:
         """Return the schedule of epsilon."""

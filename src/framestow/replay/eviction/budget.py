@@ -141,7 +141,7 @@ class SegmentNeeds:
         if max_bytes < least:
             raise InvalidSettingsError(
                 f"max_bytes is {format_bytes(max_bytes)}: {plural(self.num_envs, 'environment')} of "
-                f"{self._bytes_a_frame:,} "
+                f"{self._bytes_a_step:,} "
                 f"bytes per step, in segments of {frames} frames, may need {format_bytes(least)} for open "
                 f"segments and {plural(self.num_sealed, 'sealed segment')}; give at least {least:_}"
             )
@@ -159,12 +159,12 @@ class SegmentNeeds:
         fixed += frames_beside * self.frame.nbytes
         needed = segments + segments // 16 + step_bytes + fixed  # the arena's blocks waste up to 1/16
         if self.file_copies:
-            needed = self.file_copies * needed + COMMITS * self.num_envs * frames * self._bytes_a_frame
+            needed = self.file_copies * needed + COMMITS * self.num_envs * frames * self._bytes_a_step
             needed += needed // (DEAD_PART - 1)
         return needed + needed // (OUTPUT_PART - 1) + 1
 
     def _comfortable_bytes(self, frames: int) -> int:
-        return max(self._least_bytes(frames), 4 * self.num_envs * frames * self._bytes_a_frame)
+        return max(self._least_bytes(frames), 4 * self.num_envs * frames * self._bytes_a_step)
 
     @property
     def _step_copies(self) -> int:
@@ -175,5 +175,5 @@ class SegmentNeeds:
         return sum(depth * frame.nbytes for depth, frame in zip(self.depths, self.frame.frame_specs, strict=True))
 
     @property
-    def _bytes_a_frame(self) -> int:
+    def _bytes_a_step(self) -> int:
         return self._frame_bytes + self._step_copies * self.step_bytes

@@ -392,7 +392,7 @@ def _evaluation_row(evaluation: dict[str, Any]) -> tuple[str, float, int]:
 
 def _clip(run: RunRecord) -> str:
     """Return a video of the agent: the newest of the run folder, or one that is recorded now."""
-    game, folder = run.settings.game, run.folder.path
+    game, folder = run.settings.file_stem, run.folder.path
     names = [name for name in DISK.names(folder) if name.startswith(f"{game}-") and name.endswith(".mp4")]
     videos = {folder / name: DISK.status(folder / name) for name in names}
     if small := [path for path, status in videos.items() if status.st_size <= MAX_CLIP_BYTES]:
