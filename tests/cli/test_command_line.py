@@ -187,6 +187,17 @@ def test_resuming_with_other_settings_is_refused_with_the_differences(
     assert RunFolder.open(tmp_path / "run").settings() == Settings("Pong")
 
 
+@pytest.mark.parametrize("game", [[], ["Pong"], ["ALE/Pong-v5"]])
+def test_a_run_that_python_started_may_have_another_spelling_of_its_game(
+    game: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    RunFolder.create(tmp_path / "run", Settings("pong"))
+
+    error = _refusal(["train", *game, "--stack", "2", "--resume", str(tmp_path / "run")], capsys)
+
+    assert "with other settings: stack: run has 4, given 2;" in error
+
+
 @pytest.mark.parametrize("command", ["train --resume", "evaluate", "watch", "report"])
 def test_each_command_refuses_what_is_no_folder_of_a_run(
     command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -399,6 +410,26 @@ def test_output_into_a_pipe_that_has_been_closed_ends_the_command_silently(argum
 
     os.close(write_end)
     assert (finished.returncode, finished.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("arguments", ["--help", "verify --help", "verify memory", "verify memory --json"])
+def test_output_that_finds_the_disk_full_ends_the_command_with_one_line(arguments: str, tmp_path: Path) -> None:
+    numbered_memory(10).save(tmp_path / "memory")
+    with open("/dev/full", "w") as full:
+        command, where = _command(*arguments.split()), {"stdout": full, "stderr": subprocess.PIPE, "cwd": tmp_path}
+        finished = subprocess.run(command, **where, text=True, check=False, timeout=60)
+
+    assert finished.returncode == 1
+    assert re.fullmatch("error: (the output cannot be written: )?No space left on device\n", finished.stderr)
+
+
+def test_an_encoding_without_a_character_shows_its_escape(tmp_path: Path) -> None:
+    numbered_memory(10).save(tmp_path / "gedächtnis")
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = _command("verify", "gedächtnis")
+    printed = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert "ged\\xe4chtnis" in printed
 
 
 def test_help_and_a_wrong_game_do_not_wait_for_pytorch_and_tables_not_for_the_emulator(tmp_path: Path) -> None:

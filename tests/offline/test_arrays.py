@@ -446,7 +446,8 @@ def test_nothing_remains_after_a_ctrl_c_during_an_export(layout: str, tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"path": "made.txt", "layout": "npz"}, "end the name with .npz"),
+        ({"path": "made.txt", "layout": "npz"}, "the ending .npz belongs to the layout npz"),
+        ({"path": "made.npz", "layout": "d3rlpy"}, "the ending .npz belongs to the layout npz"),
         ({"layout": "hdf5"}, "layout is 'hdf5': it must be one of"),
         ({"memory": ReplayMemory(9, SPACES["vector"], 4)}, "the memory has no transition"),
         ({"memory": None}, "memory is None"),

@@ -162,6 +162,16 @@ def test_an_evaluation_may_use_another_preset() -> None:
     assert evaluation_settings(catch_settings(preset="nature"), 3, seed=1, preset="envpool").preset == "envpool"
 
 
+def test_an_evaluation_obeys_no_rule_about_the_memory_of_the_training() -> None:
+    shared = catch_settings(num_envs=8, actors=2, shards=16, memory=2_000)
+    of_one_env = catch_settings(num_envs=1, warmup=40, n_step=5, train_every=8)
+    random = catch_settings(num_envs=1, retention="random", memory=1_000)
+
+    assert evaluation_settings(shared, 1, seed=1).num_envs == 1
+    assert evaluation_settings(of_one_env, 10, seed=1).num_envs == 8
+    assert evaluation_settings(random, 10, seed=1).num_envs == 8
+
+
 def test_an_evaluation_of_no_games_is_refused() -> None:
     with pytest.raises(InvalidSettingsError, match="episodes is 0: it must be at least 1"):
         evaluation_settings(catch_settings(), 0, seed=1)

@@ -76,6 +76,22 @@ def test_lines_after_the_checkpoint_of_a_resumed_run_and_half_lines_are_dropped(
     assert _rows(path) == [COLUMNS, ["1", "30", "2", "5.0", "10"], ["2", "60", "0", "1.0", "9"]]
 
 
+@pytest.mark.parametrize("cell", ["", "nan", "inf", "1e999", "1 2", "x"])
+def test_lines_without_a_number_where_one_is_needed_are_not_read(cell: str, tmp_path: Path) -> None:
+    path = tmp_path / "of others.csv"
+    rows = [["1", "30", "2", "5.0", "10"], ["2", cell, "0", "1.0", "9"], ["3", "90", "1", cell, "8"]]
+    path.write_text("\n".join(",".join(row) for row in [COLUMNS, *rows]) + "\n")
+
+    assert [row["episode"] for row in read_rows(path, COLUMNS)] == ["1"]
+
+    complete = dict.fromkeys(PROGRESS_COLUMNS, "1")
+    rows = [list((complete | {column: cell}).values()) for column in PROGRESS_COLUMNS]
+    path.write_text("\n".join(",".join(row) for row in [PROGRESS_COLUMNS, *rows]) + "\n")
+
+    kept = [name for row in read_rows(path, PROGRESS_COLUMNS) for name in row if row[name] != "1"]
+    assert kept == ([] if cell in ("1e999", "x") else ["loss", "mean_value", "dormant_units"])
+
+
 def test_progress_csv_has_the_state_of_the_run_at_its_end(tmp_path: Path) -> None:
     run, folder = _run(tmp_path, steps=200)
 

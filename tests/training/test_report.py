@@ -164,6 +164,15 @@ def test_several_seeds_are_thin_lines_with_their_mean_and_spread(tmp_path: Path)
     assert "1.00 score of the last 20 games, mean of 3 runs" in page.text
 
 
+def test_a_run_that_is_given_twice_counts_once(tmp_path: Path) -> None:
+    run = _run(tmp_path / "run", [1.0] * 5)
+
+    page = _page(tmp_path, run, tmp_path / "." / "run" / ".." / "run")
+
+    assert "mean of 2 runs" not in page.text
+    assert page.source == _page(tmp_path, run).source
+
+
 def test_runs_that_differ_in_the_seed_have_their_averages_on_the_page_and_in_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

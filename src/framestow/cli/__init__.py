@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
 from collections.abc import Sequence
 
-from framestow.cli.output import OutputClosedError, say
+from framestow.cli.output import FAILED, OutputClosedError, discard_output, say
 
 INTERRUPTED = 130  # exit code after Ctrl-C, as of a shell
 UNREAD = 141  # exit code where the reader of a pipe has gone, as of a shell
@@ -20,6 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     limit_spinning()
     given = sys.argv[1:] if arguments is None else list(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # its encoding may lack a character of a name or a table
+    code = 0
     try:
         from framestow.cli.command_line import run_command_line  # noqa: PLC0415 -- Ctrl-C during an import ends up here
 
@@ -30,9 +35,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say("stopped", sys.stderr)
         return INTERRUPTED
     except OutputClosedError:
-        for file in sys.stdout, sys.stderr:  # Python writes at the end what they still hold
-            os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
+        discard_output(sys.stdout)
+        discard_output(sys.stderr)
         return UNREAD
+    except OSError as error:  # of the output: a full disk. A command that failed by it has said so
+        discard_output(sys.stdout)
+        if not code:
+            with contextlib.suppress(OSError, OutputClosedError):
+                say(f"error: the output cannot be written: {error.strerror}", sys.stderr)
+        return code or FAILED
 
 
 def limit_spinning() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -119,8 +120,10 @@ class Bench:
     def _settings(self) -> BenchSettings:
         from framestow.benchmarking.measurement import BenchSettings, affordable_bytes  # noqa: PLC0415 -- slow import
 
-        if self.max_gib is not None and self.max_gib <= 0:
-            raise InvalidSettingsError(f"max_gib is {self.max_gib:g}: it must be above 0; give a larger --max-gib")
+        if self.max_gib is not None and not 0 < self.max_gib < math.inf:
+            raise InvalidSettingsError(
+                f"max_gib is {self.max_gib:g}: it must be above 0 and finite; give another --max-gib"
+            )
         return BenchSettings(
             transitions=self.transitions,
             batch_size=self.batch_size,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,7 +92,7 @@ def show_verification(verification: Verification, console: Console, *, advises_r
         if not verification.transitions:
             way_out = "; load an older save"
         elif advises_repair:
-            way_out = f"; to keep the whole ones, run: framestow repair {verification.folder}"
+            way_out = f"; to keep the whole ones, run: framestow repair {shlex.quote(str(verification.folder))}"
         say(
             f"damaged in {places}: {verification.transitions:,} transitions are whole, {verification.lost:,} are lost"
             + way_out

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from framestow import __version__
 from framestow.checks import find_by_name
-from framestow.cli.output import fit, say
+from framestow.cli.output import FAILED, fit, say
 from framestow.errors import CheckpointError, DivergedError, FramestowError, MissingExtraError
 from framestow.interface import printable
 
@@ -96,7 +96,7 @@ def describe_commands(group: str = "") -> str:
     )
 
 
-FAILED, REFUSED = 1, 2  # exit codes: of an error, and of wrong arguments
+REFUSED = 2  # exit code of wrong arguments
 HELP = {"-h", "--help"}
 
 
@@ -118,8 +118,9 @@ def run_command_line(arguments: list[str]) -> int:
          is damaged
     2    refused: no command, a wrong argument, setting or file, or a missing extra
     130  stopped by Ctrl-C; ``train`` saves the run first
-    141  stopped because the program that read the output has ended; ``train`` saves the run first
-    143  stopped by SIGTERM; ``train`` saves the run first
+    141  stopped because the program that read the output has ended
+    143  stopped by SIGTERM; of ``train`` also because the program that read its output has ended; it saves the run
+         first
     ==== ====================================================================
     """
     if arguments == ["--version"]:

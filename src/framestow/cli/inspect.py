@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -73,7 +74,7 @@ def show_shards(shards: Sequence[Inspection], console: Console) -> None:
     print_line(console, f"memory of {plural(len(shards), 'shard')}")
     console.print()
     console.print(table)
-    print_line(console, f"below: {first.name}; for another one: framestow inspect {second}")
+    print_line(console, f"below: {first.name}; for another one: framestow inspect {shlex.quote(str(second))}")
     console.print()
 
 

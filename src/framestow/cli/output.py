@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from shutil import get_terminal_size
 from typing import IO
 
 from framestow.interface import printable
+
+FAILED = 1  # exit code of an error
 
 
 class OutputClosedError(Exception):
@@ -18,11 +21,18 @@ def say(text: str, file: IO[str] | None = None, *, end: str = "\n") -> None:
 
     Raises:
         OutputClosedError: nobody reads it.
+        OSError: it cannot be written: the disk is full.
     """
     try:
         print("\n".join(map(printable, text.split("\n"))), file=file, end=end, flush=True)
     except BrokenPipeError as error:
         raise OutputClosedError from error
+
+
+def discard_output(file: IO[str]) -> None:
+    """Send what is written to ``file`` from now on nowhere, also what Python flushes at its end."""
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), file.fileno())
 
 
 def fit(text: str) -> str:

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import json
 import logging
-import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, Literal
@@ -29,7 +28,7 @@ from rich.progress import (
 from rich.segment import Segment
 from rich.text import Text
 
-from framestow.cli.output import OutputClosedError
+from framestow.cli.output import OutputClosedError, discard_output
 from framestow.interface import printable
 
 
@@ -134,12 +133,6 @@ class _OutputThatMayFail:
         except OSError as error:
             if error.errno == errno.EIO:  # the terminal is closed, and stays so
                 discard_output(self._file)
-
-
-def discard_output(file: IO[str]) -> None:
-    """Send what is written to ``file`` from now on nowhere, also what Python flushes at its end."""
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), file.fileno())
 
 
 class ProgressDisplay(Progress):

@@ -73,6 +73,7 @@ def train_command(arguments: list[str]) -> type[Any]:
 class _Arguments(Protocol):
     """What the class of ``train_command`` has beside the settings."""
 
+    game: str
     run_dir: Path | None
     resume: Path | None
     distributed: bool
@@ -87,7 +88,9 @@ def _run(arguments: _Arguments, console: Console) -> int:
         raise InvalidSettingsError("game is missing: a new run needs a game; try: framestow train Breakout")
     from framestow.envs.atari.games import find_rom, title  # noqa: PLC0415 -- --help must not load the emulator
 
-    values["game"] = title(find_rom(values["game"]))  # refuses a wrong name before PyTorch is loaded
+    rom = find_rom(values["game"])  # refuses a wrong name before PyTorch is loaded
+    of_run = type(arguments).game  # of --resume: it keeps its spelling
+    values["game"] = of_run if of_run and find_rom(of_run) == rom else title(rom)
     if arguments.distributed and not values["actors"]:
         values["actors"] = DEFAULT_ACTORS
     if arguments.address is not None and not values["actors"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,7 +83,8 @@ class View:
         for message in list(view.damage)[:MOST_MESSAGES]:
             print_warning(console, message)
         if view.damage:
-            print_warning(console, f"the memory is damaged; the places: framestow verify {found.folder}")
+            folder = shlex.quote(str(found.folder))
+            print_warning(console, f"the memory is damaged; the places: framestow verify {folder}")
         if self.open:
             webbrowser.open(output.resolve().as_uri())
         return 0

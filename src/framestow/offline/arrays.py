@@ -396,8 +396,10 @@ def export_arrays(
         raise InvalidSettingsError(
             f"observations are a {type(shown).__name__}: {layout} has one array for them; {ways}"
         )
-    if layout == "npz" and path.suffix != ".npz":
-        raise InvalidSettingsError(f"path is {path}: NumPy finds such a file by its ending; end the name with .npz")
+    if (layout == "npz") != (path.suffix == ".npz"):
+        raise InvalidSettingsError(
+            f"path is {path}: the ending .npz belongs to the layout npz, and the layout is {layout}; give another name"
+        )
     open_file = new_npz if layout == "npz" else new_hdf5
     export = _Export(memory, progress)
     with fill_path(path) as unfinished, open_file(unfinished) as write:

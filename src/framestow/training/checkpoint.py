@@ -27,6 +27,7 @@ import json
 import math
 import re
 import secrets
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -126,7 +127,7 @@ def _make_diverged_error(what: str, agent_steps: int, folder: Path) -> DivergedE
         f"{what} at step {agent_steps:,}: the training diverged and this state is not saved; "
         + (
             f"the last good checkpoint is {newest}; resume from it with a lower --learning-rate: "
-            f"framestow train --resume {folder.parent} --learning-rate …"
+            f"framestow train --resume {shlex.quote(str(folder.parent))} --learning-rate …"
             if newest
             else "the run has no checkpoint; start it again with a lower --learning-rate"
         )

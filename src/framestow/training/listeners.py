@@ -240,7 +240,7 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, str]]:
         with io.TextIOWrapper(io.BytesIO(DISK.read(path)), "utf-8", newline="") as file:
             for cells in itertools.islice(csv.reader(file), 1, None):
                 row = dict(zip(columns, cells, strict=False))
-                if len(cells) == len(columns) and all(_NUMBERS.fullmatch(cell) for cell in cells):
+                if len(cells) == len(columns) and all(map(_is_cell, columns, cells)):
                     yield row
     except FileNotFoundError:
         return
@@ -248,8 +248,13 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, str]]:
         raise DamagedDataError(f"{path}: it is no table as framestow writes it ({error}); remove it") from error
 
 
-# Of a cell: a whole number, other numbers, or several of them.
-_NUMBERS = re.compile(r"\d{0,18}|([-+]?(\d{1,30}(\.\d{0,30})?(e[-+]?\d{1,3})?|nan|inf) ?){1,100}", re.ASCII)
+def _is_cell(column: str, cell: str) -> bool:
+    return re.fullmatch(_CELLS.get(column, _NUMBER), cell, re.ASCII) is not None
+
+
+_NUMBER = r"[-+]?\d{1,30}(\.\d{0,30})?(e[-+]?\d{1,2})?"
+_NUMBERS = rf"(({_NUMBER}|nan|inf)( (?!$)|$)){{0,100}}"
+_CELLS = {"agent_steps": r"\d{1,18}"} | dict.fromkeys(("loss", "mean_value", "dormant_units"), _NUMBERS)
 COLUMNS = ["episode", "agent_steps", "env_id", "score", "length"]
 
 

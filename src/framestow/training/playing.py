@@ -255,8 +255,11 @@ def evaluation_settings(settings: Settings, episodes: int, seed: int, preset: st
     if episodes < 1:
         raise InvalidSettingsError(f"episodes is {episodes}: it must be at least 1; give another --episodes")
     num_envs = min(episodes, MAX_ENVS)
+    # No rule of the training about its memory and the number of its environments applies to these.
+    unused = {"memory": MAX_ENVS, "retention": "fifo", "actors": 0, "shards": 1, "warmup": num_envs * settings.n_step}
     return dataclasses.replace(
         settings,
+        **unused,
         num_envs=num_envs,
         workers=min(settings.workers, num_envs),
         seed=seed,

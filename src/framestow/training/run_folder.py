@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import shlex
 import shutil
 import time
 from collections.abc import Iterator
@@ -94,7 +95,7 @@ class RunFolder:
             if (path / FILE_NAME).exists():
                 raise IncompatibleError(
                     f"run folder {path} already has a run: a new run needs an empty folder; resume that run with "
-                    f"--resume {path} or give another --run-dir"
+                    f"--resume {shlex.quote(str(path))} or give another --run-dir"
                 )
             raise IncompatibleError(
                 f"run folder {path} is not empty: a new run needs an empty folder; give another --run-dir"

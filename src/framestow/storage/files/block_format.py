@@ -11,6 +11,7 @@ So the log and the index of another store, or of a copy that went on, are found,
 from __future__ import annotations
 
 import re
+import shlex
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,7 +52,7 @@ def repair_hint(folder: Path) -> str:
     >>> repair_hint(Path("runs/memory")).split("`")
     ['keep the intact data with ', 'framestow repair runs/memory', '']
     """
-    return f"keep the intact data with `framestow repair {folder}`"
+    return f"keep the intact data with `framestow repair {shlex.quote(str(folder))}`"
 
 
 class BlockKey(NamedTuple):

@@ -10,6 +10,7 @@ import dataclasses
 import io
 import json
 import os
+import shlex
 import tempfile
 from collections.abc import Sequence
 from html import escape
@@ -112,7 +113,7 @@ def write_report(
     The file appears when it is complete.
 
     Arguments:
-        paths: The run folders. Runs that differ only in their seed are averaged.
+        paths: The run folders, each counted once. Runs that differ only in their seed are averaged.
         output: The HTML file.
         with_clip: Show a video: the newest ``GAME-*.mp4`` of the first run, or half a minute recorded now.
         follow_links: Read checkpoints and memories that are links to folders elsewhere.
@@ -122,7 +123,8 @@ def write_report(
         DamagedDataError: a file of a run is not as framestow writes it.
         OSError: the file cannot be written, which is found before the report is made.
     """
-    runs = [RunRecord.read(path, follow_links=follow_links) for path in paths]
+    different = {path.resolve(): path for path in paths}.values()
+    runs = [RunRecord.read(path, follow_links=follow_links) for path in different]
     check_can_write(output)
     by_game = {run.settings.game: run for run in runs}
     if len(by_game) > 1:
@@ -448,7 +450,7 @@ def _view_link(run: RunRecord, beside: Path) -> str:
     if page.is_file():
         address = escape(quote(Path(os.path.relpath(page, beside)).as_posix()))
         return f"<p><a href='{address}'>Look inside this memory</a>: its episodes, and what the learner gets.</p>"
-    command = f"framestow view {run.folder.path}"
+    command = f"framestow view {shlex.quote(str(run.folder.path))}"
     return f"<p class='note'><code>{escape(command)}</code> shows its episodes, and what the learner gets.</p>"
 
 
