@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from functools import partial
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ import pytest
 from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reading.batch import Batch
+from framestow.replay.reading.batches_ahead import BatchesAhead
 from framestow.replay.reading.hindsight import HindsightGoals
 from oracles.chi_square import chi_square, chi_square_bound
 from oracles.damage import flip_bit
@@ -269,6 +273,18 @@ def test_the_same_seed_gives_the_same_goals_also_after_a_load(tmp_path):
     for other in batches[1:]:
         np.testing.assert_array_equal(batches[0].index, other.index)
         np.testing.assert_array_equal(goals_of(batches[0]), goals_of(other))
+
+
+def test_a_loader_draws_what_sample_draws():
+    play, again = GoalPlay().play(100), GoalPlay().play(100)
+    sampled = HindsightGoals(again.memory, reward_of)
+
+    with BatchesAhead(partial(HindsightGoals(play.memory, reward_of).draw_ahead, 32), Batch.copy) as loader:
+        for batch in islice(loader, 5):
+            expected = sampled.sample(32)
+            np.testing.assert_array_equal(expected.index, batch.index)
+            np.testing.assert_array_equal(goals_of(expected), goals_of(batch))
+            np.testing.assert_array_equal(expected.reward, batch.reward)
 
 
 def test_after_skipped_damage_goals_are_drawn_again_with_their_transitions(tmp_path):

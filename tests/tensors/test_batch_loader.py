@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import threading
 import time
 
@@ -41,6 +42,32 @@ def test_a_loader_gives_what_sample_gives_in_the_same_order(device, threads):
             batch = next(loader)
             assert device == batch.observation.device.type
             assert_same(to_tensors(sampled.sample(32), CPU), batch)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers")
+def test_a_handler_of_a_signal_may_close_the_loader_while_the_learner_waits():
+    memory, is_waiting = filled(), threading.Event()
+
+    class SlowDraw:
+        def __init__(self, pending):
+            self.redraw, self.stop, self._unpack = pending.redraw, pending.stop, pending.unpack
+
+        def unpack(self):
+            assert is_waiting.wait(PATIENCE_S)
+            return self._unpack()
+
+    loader = BatchLoader(memory, 32, draw=lambda batch_size: SlowDraw(memory.draw_ahead(batch_size)))
+
+    def close(*_):
+        is_waiting.set()
+        loader.close()
+
+    before = signal.signal(signal.SIGALRM, close)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        assert list(loader) == []
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_steps_added_after_the_draw_are_not_in_the_batch():

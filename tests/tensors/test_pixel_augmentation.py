@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import re
 
 import numpy as np
@@ -94,6 +96,15 @@ def test_the_same_seed_gives_the_same_shifts_and_each_call_new_ones():
     assert torch.equal(first, again(observation))
     assert not torch.equal(first, second)
     assert not torch.equal(shift(next_observation), RandomShift(4, generator(3))(next_observation))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda shift: pickle.loads(pickle.dumps(shift))])
+def test_a_copy_goes_on_with_the_same_shifts(copied):
+    rows = torch.arange(64.0).view(8, 8).expand(16, 1, 8, 8)
+    shift = RandomShift(2, generator())
+    shift(rows)
+
+    assert torch.equal(copied(shift)(rows), shift(rows))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")

@@ -124,7 +124,8 @@ def test_an_epoch_has_every_transition_once_in_equally_many_batches_of_each_work
     for epoch in (first, second):
         assert list(range(num_transitions)) == sorted(index for batch in epoch for index in batch)
         assert len(epoch) % max(1, num_workers) == 0
-        assert max(map(len, epoch)) <= batch_size
+        assert max(map(len, epoch)) <= max(2, batch_size)
+        assert min(map(len, epoch)) > 0
         assert max(map(len, epoch)) - min(map(len, epoch)) <= 1 + (num_workers > 1)
     assert first != second or num_transitions < 10
 
@@ -184,6 +185,16 @@ def test_workers_open_the_generation_that_the_parent_found(tmp_path: Path):
 
     assert set(range(10)) == set(next(iter(dataset)).index.tolist())
     assert set(range(20)) == set(next(iter(TransitionDataset(tmp_path / "store", 256, seed=0))).index.tolist())
+
+
+def test_a_default_device_of_pytorch_leaves_the_batches_on_the_cpu(store):
+    dataset = TransitionDataset(store, 8, seed=0)
+
+    with torch.device("meta"):
+        batches = next(iter(dataset)), next(iter(TransitionDataset(store, 8, seed=0)))
+
+    assert {batch.observation.device.type for batch in batches} == {"cpu"}
+    assert batches[0].index.tolist() == batches[1].index.tolist()
 
 
 def test_a_dataset_says_what_it_reads(store):

@@ -164,7 +164,7 @@ class CudaUploads:
 
     def staging(self, num_bytes: int) -> Tensor:
         """Return a new buffer. If it is not pinned, ``start`` blocks while CUDA copies it."""
-        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=self._pin_memory)
+        return torch.empty(num_bytes, dtype=torch.uint8, device="cpu", pin_memory=self._pin_memory)
 
     def start(self, staging: Tensor) -> CudaUpload:
         """Queue a copy of ``staging`` and return it."""

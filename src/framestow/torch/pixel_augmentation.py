@@ -104,7 +104,8 @@ class RandomShift:
 
 def _enter_process(generator: Generator) -> None:
     """Seed ``generator`` if it comes from before a fork; not in the fork, because PyTorch locks it."""
-    seeded, here = _lineages[generator], lineage()
+    here = lineage()
+    seeded = _lineages.setdefault(generator, here)  # of a copy or another one, too
     if seeded != here:
         _lineages[generator] = here
         state = generator.get_state().numpy().view(np.uint32)

@@ -143,7 +143,7 @@ def usable_device(device: Any) -> torch.device:
     if parsed.type != "cpu":
         try:
             torch.empty(0, device=parsed)
-        except (AssertionError, NotImplementedError, RuntimeError) as error:
+        except (AssertionError, ImportError, NotImplementedError, RuntimeError) as error:
             raise InvalidSettingsError(
                 f"device is {device!r}: PyTorch cannot use this device here ({error}); give 'cpu', or install a "
                 "PyTorch build for the device"
@@ -174,7 +174,7 @@ def to_tensors(batch: AnyBatch, device: torch.device | str = "cpu") -> AnyTensor
         return convert_batch(check_batch(batch), lambda array: pixels_to_device(array, device))
     buffer = transfer_buffer_of(check_batch(batch))
     # The caching host allocator does not reuse a pinned block before the copy that reads it is done.
-    staging = torch.empty(buffer.nbytes, dtype=torch.uint8, pin_memory=True)
+    staging = torch.empty(buffer.nbytes, dtype=torch.uint8, device="cpu", pin_memory=True)
     buffer.write_to(staging)
     on_device = staging.to(device, non_blocking=True)
     return convert_batch(batch, lambda array: buffer.find(array, on_device))

@@ -21,6 +21,7 @@ from framestow.replay.samplers.uniform import Uniform
 from framestow.torch.tensor_batch import convert_batch, transfer_buffer_of
 
 MOST_WORKERS = 1024
+MOST_EPOCHS = 2**62
 
 
 class LoadedBatch(Batch[Tensor]):
@@ -53,7 +54,8 @@ class TransitionDataset(IterableDataset[LoadedBatch]):
     ==================  ==================================================================================
     ``False``           endless, as ``memory.sample`` draws them, by the saved sampler
     ``True``            every transition once in an epoch, shuffled, over all workers of all ranks. All have
-                        equally many batches, of ``batch_size`` transitions or somewhat fewer
+                        equally many batches, of ``batch_size`` transitions or somewhat fewer; where it is
+                        1, some have 2
     ==================  ==================================================================================
 
     While another process writes to the store, draws are endless. A worker that finds its generation replaced opens the
@@ -86,7 +88,7 @@ class TransitionDataset(IterableDataset[LoadedBatch]):
         self.seed = int(np.random.SeedSequence().entropy) if seed is None else seed  # type: ignore[arg-type]
         self.generation = inspect_memory(self.store).generation
         # The next epoch of each worker. Workers of any start method share the tensor with the process that made it.
-        self._epochs: Tensor = torch.zeros(MOST_WORKERS, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+        self._epochs: Tensor = torch.zeros(MOST_WORKERS, dtype=torch.int64, device="cpu").share_memory_()  # type: ignore[no-untyped-call]
         self._ranks = 0, 1  # this process among how many; of a process that was spawned, that of its parent
 
     def __repr__(self) -> str:
@@ -96,7 +98,7 @@ class TransitionDataset(IterableDataset[LoadedBatch]):
 
     def set_epoch(self, epoch: int) -> None:
         """Begin with this epoch at the next iteration, for a training that goes on."""
-        self._epochs.fill_(whole_number("epoch", epoch, 0, rule="epochs count from 0"))
+        self._epochs.fill_(whole_number("epoch", epoch, 0, MOST_EPOCHS, rule="epochs count from 0 to 2**62"))
 
     def __iter__(self) -> Iterator[LoadedBatch]:
         worker = get_worker_info()
@@ -139,6 +141,7 @@ class TransitionDataset(IterableDataset[LoadedBatch]):
                 )
             np.random.default_rng(self._seed(epoch)).shuffle(indices)
             num_batches = -(-len(indices) // (num_shares * self.batch_size))
+            num_batches = min(num_batches, len(indices) // num_shares)  # none is empty
             for batch in np.array_split(np.array_split(indices, num_shares)[share], num_batches):
                 yield _load(memory.get(batch))
 
@@ -156,7 +159,7 @@ def _ranks(otherwise: tuple[int, int]) -> tuple[int, int]:
 def _load(batch: Batch) -> LoadedBatch:
     """Return a batch whose tensors are one block, which a worker shares with its parent without another copy."""
     layout = transfer_buffer_of(batch)
-    block = torch.empty(layout.nbytes, dtype=torch.uint8)
+    block = torch.empty(layout.nbytes, dtype=torch.uint8, device="cpu")
     if get_worker_info() is not None:
         block.share_memory_()  # type: ignore[no-untyped-call]
     layout.write_to(block)

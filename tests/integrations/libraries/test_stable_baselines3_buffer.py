@@ -198,6 +198,9 @@ class TestRefusals:
     def test_stored_flags_cannot_be_set(self):
         with pytest.raises(InvalidSettingsError, match=r"^dones\[0\] is set to True: stored steps cannot be changed; "):
             filled(ReplayBuffer, 2).dones[0] = True
+        observations = filled(ReplayBuffer, 2).observations
+        with pytest.raises(InvalidSettingsError, match="are assigned: stored ones are packed"):
+            np.clip(observations, 0, 1, out=observations)
 
     def test_unpacking_everything(self):
         space = spaces.Box(0, 255, (4, 84, 84), np.uint8)

@@ -355,6 +355,26 @@ def test_reset_removes_steps_and_keep_statistics_continues_open_episodes():
     assert shown(ours[:].obs) == [[0, 0, 0], [0, 0, 1]]
 
 
+@pytest.mark.parametrize("keep_statistics", [False, True])
+def test_after_a_reset_no_priority_of_removed_steps_is_left(keep_statistics):
+    buffer = packed.PrioritizedReplayBuffer(9, alpha=0.6, beta=0.4)
+    fed(buffer, numbered(8))
+    buffer.reset(keep_statistics)
+    fed(buffer, numbered(3))
+
+    _, slots = buffer.sample(100)
+
+    assert set(slots.tolist()) == set(buffer.sample_indices(0).tolist())
+
+
+def test_observations_that_are_numbers_are_read_by_any_index():
+    buffer = packed.ReplayBuffer(5)
+    for step in range(3):
+        buffer.add(Batch(obs=step, obs_next=step + 1, act=0, rew=0.0, terminated=False, truncated=False, info={}))
+
+    assert (buffer[2].obs, buffer[1].obs_next, buffer.obs[1], buffer.get(1, "obs")) == (2, 2, 1, 1)
+
+
 def test_set_batch_stores_the_whole_batch():
     both = BesideOneAnother({"env_stacks": False, "stack_num": 2}, 2)
     for _ in range(SIZE):

@@ -54,7 +54,7 @@ class PackedArray(NDArrayOperatorsMixin):
                 f"{cells.size} observations have {num_bytes / 2**30:.1f} GiB unpacked: the limit is "
                 f"{MAX_BYTES // 2**30} GiB; index fewer of them, or iterate over memory.episodes() of the buffer"
             )
-        return self._read(cells.ravel()).reshape(*cells.shape, *shape)
+        return self._read(cells.ravel()).reshape((*cells.shape, *shape))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise InvalidSettingsError(
@@ -68,6 +68,8 @@ class PackedArray(NDArrayOperatorsMixin):
         return np.asarray(self[:], dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **settings: Any) -> Any:
+        if any(isinstance(each, PackedArray) for each in settings.get("out", ())):
+            self[:] = settings["out"]  # raises
         arrays = (np.asarray(each) if isinstance(each, PackedArray) else each for each in inputs)
         return getattr(ufunc, method)(*arrays, **settings)
 

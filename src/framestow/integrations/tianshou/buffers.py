@@ -147,6 +147,8 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
     def reset(self, keep_statistics: bool = False) -> None:
         """Remove all steps. With ``keep_statistics``, open episodes continue and keep their frame history."""
         super().reset(keep_statistics)
+        if hasattr(self, "weight"):  # Tianshou's priorities would draw the steps that are gone
+            self.weight[np.arange(self.maxsize)] = 0.0
         if self.memories and not keep_statistics and not self._is_part:
             self._observations.clear()
             self._meta["obs"][:] = 0
@@ -406,7 +408,7 @@ def _check_settings(
 
 def _reshape(observations: Any, shape: tuple[int, ...]) -> Any:
     """Return observations ``(n, ...)`` with ``shape`` instead of the first axis; dicts become a ``Batch``."""
-    shaped = map_arrays(lambda part: part.reshape(*shape, *part.shape[1:]), observations)
+    shaped = map_arrays(lambda part: part.reshape((*shape, *part.shape[1:])), observations)
     return Batch(shaped) if isinstance(shaped, dict) else shaped
 
 

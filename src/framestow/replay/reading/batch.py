@@ -52,7 +52,7 @@ def map_fields(batch: Any, function: Callable[[Any], Any], index: Callable[[Any]
 
 @dataclass(frozen=True)
 class Batch(Generic[Array]):
-    """A batch of ``B`` transitions, whose observations and next observations share memory; ``copy`` separates them.
+    """A batch of ``B`` transitions, whose observations and next observations share memory; ``copy`` separates NumPy's.
 
     The arrays are of NumPy. Loaders and ``map`` give batches of PyTorch's or JAX's, ``Batch[torch.Tensor]``.
 

@@ -42,7 +42,7 @@ class Pending(Protocol[Drawn_co]):
 
 
 class DrawsAhead(Protocol[Drawn_co]):
-    """A source of draws for a loader: ``ReplayMemory``."""
+    """A source of draws for a loader: ``ReplayMemory``, ``HindsightGoals``."""
 
     def draw_ahead(self, batch_size: int) -> Pending[Drawn_co]:
         """Draw now, to unpack later."""
@@ -113,8 +113,11 @@ class BatchesAhead(Closing, Generic[Drawn, Ready]):
         try:
             ready = self._result_of(self._in_progress[0], self._executor)
         except Exception:  # not Ctrl-C, which leaves the batch for the next call
-            self._in_progress.popleft()
-            raise
+            if self._in_progress:
+                self._in_progress.popleft()
+                raise
+        if not self._in_progress:  # closed meanwhile, by a signal's handler or another thread
+            raise StopIteration
         self._in_progress.popleft()
         return ready
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -11,13 +10,14 @@ import numpy.typing as npt
 
 from framestow._core import BORDER, Windows
 from framestow.checks import as_array, as_flags, check_callable, one_of, real_number
-from framestow.errors import DamagedSegmentError, InvalidSettingsError
+from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import ArraySpec
 from framestow.frames.observation_spec import ObservationSpec
 from framestow.interface import one_line
-from framestow.replay.memory import ReplayMemory
+from framestow.replay.memory import ReplayMemory, check_batch_size
 from framestow.replay.reading.batch import Batch
-from framestow.replay.reading.sampling import PendingBatch
+from framestow.replay.reading.sampling import PendingBatch, look_up, read_pending
+from framestow.storage.frame_storage import FrameSnapshot
 
 GoalStrategy = Literal["future", "final", "episode"]
 GoalFunction = Callable[[npt.NDArray[Any], npt.NDArray[Any], Mapping[str, npt.NDArray[Any]]], npt.ArrayLike]
@@ -84,7 +84,8 @@ class HindsightGoals:
     rows. All choices use the memory's generator, after the transitions are drawn. So the same seed gives the same
     batches, also after ``save`` and ``load``.
 
-    Threads: as ``ReplayMemory.sample``; both functions run in the caller's thread, without the memory's lock.
+    Threads: as ``ReplayMemory.sample``; both functions run in the caller's thread, those of a loader's batches in the
+    loader's, without the memory's lock.
     """
 
     def __init__(
@@ -130,33 +131,19 @@ class HindsightGoals:
         other than ``(n,)`` or numbers that are not finite in ``float32``, or ``compute_terminated`` anything but
         booleans (or 0 and 1) of that shape.
         """
-        while True:
-            try:
-                batch, rows, goals = self._draw(batch_size)
-            except DamagedSegmentError as error:
-                with self._parts.lock:
-                    self._parts.damage.skip(error)
-            else:
-                return self._relabel(batch, rows, goals) if rows.size else batch
+        return read_pending(PendingGoals(self, self._memory, check_batch_size(batch_size)))
 
-    def _draw(self, batch_size: int) -> tuple[Batch, Numbers, npt.NDArray[Any]]:
-        """Return a batch as it was recorded, the rows to relabel, and their new goals."""
-        with ExitStack() as stopping:
-            with self._parts.lock:  # no eviction between the draw and the choice of goals
-                pending = self._memory.draw_ahead(batch_size)
-                stopping.callback(pending.stop)
-                rows = self._rows(batch_size)
-                windows = self._choose_frames(pending.draw.indices[rows])
-            goals = self._goals(pending, windows)
-            return pending.unpack(), rows, goals
+    def draw_ahead(self, batch_size: int) -> PendingGoals:
+        """Draw now as ``sample`` does, for a loader; ``unpack`` calls both functions, in the loader's thread."""
+        return look_up(PendingGoals(self, self._memory, check_batch_size(batch_size)))
 
-    def _rows(self, batch_size: int) -> Numbers:
+    def choose_rows(self, batch_size: int) -> Numbers:
         """Draw the rows to relabel, ascending."""
         exact = self.share * batch_size
         count = int(exact) + int(self._parts.generator.random() < exact - int(exact))
         return np.sort(self._parts.generator.permutation(batch_size)[:count])
 
-    def _choose_frames(self, indices: Numbers) -> Windows:
+    def choose_frames(self, indices: Numbers) -> Windows:
         """Return the windows of the achieved goals that the transitions ``indices`` get."""
         episodes = _Episodes(*self._parts.steps.episode_spans(indices))
         firsts = episodes.firsts if self.strategy == "episode" else episodes.positions
@@ -187,17 +174,19 @@ class HindsightGoals:
         stored = positions[self._parts.steps.find_steps(np.full(len(positions), env_id), positions) >= 0]
         return int(stored[-1] if self.strategy == "final" else self._parts.generator.choice(stored))
 
-    def _goals(self, pending: PendingBatch, windows: Windows) -> npt.NDArray[Any]:
-        """Return the achieved goals of these windows, ``(n, *goal)``; ``pending`` keeps their frames readable."""
+    def read_goals(self, snapshot: FrameSnapshot, windows: Windows) -> npt.NDArray[Any]:
+        """Return the achieved goals of these windows, ``(n, *goal)``."""
         settings = self._parts.settings
         frames = settings.frame.frame_specs[self._array_number].empty(len(windows.env_ids), self._depth)
-        if len(frames) and pending.snapshot is not None:
-            pending.snapshot.windows(*windows, frames, settings.stack_padding, self._array_number)
+        if len(frames):
+            snapshot.windows(*windows, frames, settings.stack_padding, self._array_number)
         stacks = self._stacks[self._array.key]
         return self._array.as_observed(frames[:, 0]) if self._is_frame or stacks is None else stacks.join(frames)
 
-    def _relabel(self, batch: Batch, rows: Numbers, goals: npt.NDArray[Any]) -> Batch:
+    def relabel(self, batch: Batch, rows: Numbers, goals: npt.NDArray[Any]) -> Batch:
         """Return ``batch`` with new goals, rewards and terminations in ``rows``; changes its arrays in place."""
+        if not rows.size:
+            return batch
         ended = rows[batch.terminated[rows]]
         ended = ended[~self._are_terminated_by(batch, ended, self._frames(batch.next_observation, DESIRED)[ended, -1])]
         if not self._is_frame and self._stacks[DESIRED] is not None:  # the two goals may be views of the same frames
@@ -231,6 +220,29 @@ class HindsightGoals:
         """Return a view of a batch's goals, ``(B, depth, *goal)``: ``stack`` frames, or one whole array."""
         stacks = self._stacks[key] if self._is_frame else None
         return observation[key][:, None] if stacks is None else stacks.split(observation[key])
+
+
+class PendingGoals(PendingBatch):
+    """A draw whose batch gets its new goals when it is unpacked."""
+
+    __slots__ = ("_goals", "_hindsight", "_rows", "_windows")
+
+    def __init__(self, hindsight: HindsightGoals, memory: ReplayMemory, batch_size: int) -> None:
+        super().__init__(memory.inner.parts, memory.inner.batches, batch_size)
+        self._hindsight = hindsight
+
+    def look_up(self) -> None:  # noqa: D102
+        with self._parts.lock:  # no eviction between the draw and the choice of goals
+            super().look_up()
+            self._rows = self._hindsight.choose_rows(self._batch_size)
+            self._windows = self._hindsight.choose_frames(self.draw.indices[self._rows])
+
+    def _read_frames(self, snapshot: FrameSnapshot) -> None:
+        super()._read_frames(snapshot)
+        self._goals = self._hindsight.read_goals(snapshot, self._windows)
+
+    def _make_batch(self) -> Batch:
+        return self._hindsight.relabel(super()._make_batch(), self._rows, self._goals)
 
 
 def _goal_array(spec: ObservationSpec) -> tuple[int, ArraySpec]:

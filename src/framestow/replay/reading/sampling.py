@@ -84,11 +84,14 @@ class PendingFrames(HidesNames, ABC, Generic[BatchOrSequences]):
             snapshot, self.snapshot = self.snapshot, None
             if snapshot is None:
                 raise ValueError("the draw was unpacked or stopped before: each is unpacked once; draw another one")
-            snapshot.windows(*self.windows, self.frames, self._parts.settings.stack_padding)
+            self._read_frames(snapshot)
         finally:
             if snapshot is not None:
                 snapshot.stop()
         return self._make_batch()
+
+    def _read_frames(self, snapshot: FrameSnapshot) -> None:
+        snapshot.windows(*self.windows, self.frames, self._parts.settings.stack_padding)
 
     def redraw(self, error: DamagedSegmentError) -> None:
         """Skip the segment of ``error`` and draw again; raise ``error`` if the memory skips none."""
