@@ -358,6 +358,22 @@ def test_ctrl_c_while_the_libraries_load_stops_without_a_traceback(module: str, 
     assert (finished.returncode, finished.stderr) == (130, "stopped\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--output", "."], "--output is .: the name of a video must end in one of"),
+        (["--scale", "33"], "--scale is 33: it must be from 1 to 32"),
+        (["--max-steps", "0"], "--max-steps is 0: it must be at least 1"),
+    ],
+)
+def test_a_video_that_cannot_be_is_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    RunFolder.create(tmp_path / "run", Settings("Pong"))
+
+    assert message in _refusal(["watch", str(tmp_path / "run"), *arguments], capsys)
+
+
 @pytest.mark.parametrize("command", ["evaluate", "watch"])
 @pytest.mark.parametrize("epsilon", ["7", "nan"])
 def test_an_epsilon_that_is_no_probability_is_refused_by_the_name_of_its_option(

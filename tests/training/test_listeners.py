@@ -89,7 +89,7 @@ def test_lines_without_a_number_where_one_is_needed_are_not_read(cell: str, tmp_
     path.write_text("\n".join(",".join(row) for row in [PROGRESS_COLUMNS, *rows]) + "\n")
 
     kept = [name for row in read_rows(path, PROGRESS_COLUMNS) for name in row if row[name] != "1"]
-    assert kept == ([] if cell in ("1e999", "x") else ["loss", "mean_value", "dormant_units"])
+    assert kept == ([] if cell == "x" else ["loss", "mean_value", "dormant_units"])
 
 
 def test_progress_csv_has_the_state_of_the_run_at_its_end(tmp_path: Path) -> None:

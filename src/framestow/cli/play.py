@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_EPISODES = 10
+MOST_SCALE = 32  # pictures of 5,120 pixels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,10 +190,10 @@ class Watch(_TrainedAgent):
             )
             from framestow.training.run_folder import RunFolder  # noqa: PLC0415
 
-        for name in ("scale", "max_steps"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidSettingsError(f"{name} is {value}: it must be at least 1; give another value")
+        if self.max_steps is not None and self.max_steps < 1:
+            raise InvalidSettingsError(f"max_steps is {self.max_steps}: it must be at least 1; give another value")
+        if not 1 <= self.scale <= MOST_SCALE:
+            raise InvalidSettingsError(f"scale is {self.scale}: it must be from 1 to {MOST_SCALE}; give another value")
         if self.output is not None:
             check_video_path(self.output)
         folder = RunFolder.open(self.run_folder, follow_links=self.follow_links)

@@ -83,8 +83,8 @@ class View:
         for message in list(view.damage)[:MOST_MESSAGES]:
             print_warning(console, message)
         if view.damage:
-            folder = shlex.quote(str(found.folder))
-            print_warning(console, f"the memory is damaged; the places: framestow verify {folder}")
+            command = f"framestow verify {shlex.quote(str(found.folder))}"
+            print_warning(console, f"the memory is damaged; the places: {command}")
         if self.open:
             webbrowser.open(output.resolve().as_uri())
         return 0

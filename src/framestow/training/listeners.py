@@ -10,6 +10,7 @@ import csv
 import dataclasses
 import io
 import itertools
+import math
 import os
 import re
 import socket
@@ -249,12 +250,15 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, str]]:
 
 
 def _is_cell(column: str, cell: str) -> bool:
-    return re.fullmatch(_CELLS.get(column, _NUMBER), cell, re.ASCII) is not None
+    """Return whether a cell has what its column needs: whole steps, finite numbers, or any numbers of an update."""
+    if column == "agent_steps":
+        return re.fullmatch(r"\d{1,18}", cell, re.ASCII) is not None
+    if column in ("loss", "mean_value", "dormant_units"):
+        return all(map(_NUMBER.fullmatch, cell.split(" "))) or not cell
+    return _NUMBER.fullmatch(cell) is not None and math.isfinite(float(cell))
 
 
-_NUMBER = r"[-+]?\d{1,30}(\.\d{0,30})?(e[-+]?\d{1,2})?"
-_NUMBERS = rf"(({_NUMBER}|nan|inf)( (?!$)|$)){{0,100}}"
-_CELLS = {"agent_steps": r"\d{1,18}"} | dict.fromkeys(("loss", "mean_value", "dormant_units"), _NUMBERS)
+_NUMBER = re.compile(r"[-+]?(\d{1,30}(\.\d{0,30})?(e[-+]?\d{1,3})?|nan|inf)", re.ASCII)
 COLUMNS = ["episode", "agent_steps", "env_id", "score", "length"]
 
 

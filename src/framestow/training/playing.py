@@ -255,11 +255,14 @@ def evaluation_settings(settings: Settings, episodes: int, seed: int, preset: st
     if episodes < 1:
         raise InvalidSettingsError(f"episodes is {episodes}: it must be at least 1; give another --episodes")
     num_envs = min(episodes, MAX_ENVS)
-    # No rule of the training about its memory and the number of its environments applies to these.
-    unused = {"memory": MAX_ENVS, "retention": "fifo", "actors": 0, "shards": 1, "warmup": num_envs * settings.n_step}
     return dataclasses.replace(
         settings,
-        **unused,
+        # No rule of the training about its memory and the number of its environments applies to these.
+        memory=MAX_ENVS,
+        retention="fifo",
+        actors=0,
+        shards=1,
+        warmup=num_envs * settings.n_step,
         num_envs=num_envs,
         workers=min(settings.workers, num_envs),
         seed=seed,
@@ -340,7 +343,7 @@ def check_video_path(path: Path) -> None:
     if path.suffix.lower() not in VIDEO_FORMATS:
         raise InvalidSettingsError(
             f"output is {path}: the name of a video must end in one of {' '.join(VIDEO_FORMATS)}; "
-            f"give --output {path.with_suffix('.mp4')}"
+            f"give --output {path.with_suffix('.mp4') if path.name else path / 'game.mp4'}"
         )
 
 

@@ -120,7 +120,7 @@ class Settings:
     noisy: bool = setting(FROM_RECIPE, "Noisy linear layers for exploration (Fortunato et al. 2018).")
     munchausen_after: int | None = setting(
         FROM_RECIPE,
-        "Agent steps after which the scaled log-policy adds to the reward (Vieillard et al. 2020); None: never.",
+        "Agent steps after --warmup until the log-policy adds to the reward (Vieillard et al. 2020); None: never.",
         may_change=True,
     )
     spectral_norm: bool = setting(FROM_RECIPE, "Normalise the residual blocks of impala (Gogianu et al. 2021).")
@@ -130,13 +130,13 @@ class Settings:
     )
     priority_beta: float = setting(FROM_RECIPE, "Exponent of the importance weights (beta of Schaul et al. 2016).")
     priority_beta_steps: int | None = setting(
-        FROM_RECIPE, "Agent steps until --priority-beta reaches 1; None keeps it constant."
+        FROM_RECIPE, "Agent steps after --warmup until --priority-beta reaches 1; None keeps it constant."
     )
     optimizer: Optimizer = setting(FROM_RECIPE, f"Optimizer: {' or '.join(get_args(Optimizer))}.")
     learning_rate: float = setting(FROM_RECIPE, "Learning rate of the optimizer.", may_change=True)
     learning_rate_falls_after: int | None = setting(
         FROM_RECIPE,
-        "Agent steps at --learning-rate; after twice as many it is half, after three times a third, …; None keeps it.",
+        "Agent steps after --warmup at --learning-rate; after twice as many half of it, then a third, …; None: always.",
         may_change=True,
     )
     optimizer_epsilon: float = setting(FROM_RECIPE, "Epsilon of the optimizer.")
