@@ -15,7 +15,8 @@ class SampleToInsertRatio:
     """Keep the number of sampled rows near ``samples_per_insert`` times the number of inserted steps.
 
     The formulas are those of Reverb's ``SampleToInsertRatio`` (Cassirer et al. 2021). ``inserts`` and ``samples`` count
-    over the lifetime of the replay; ``size`` is the number of steps that are stored now::
+    over the lifetime of the replay; ``size`` is the number of transitions that can be sampled now, or the capacity once
+    every shard evicts::
 
         sample n   if  size >= min_size  and  inserts * samples_per_insert - samples - n >= low
         insert n   if  size + n <= min_size  or  (inserts + n) * samples_per_insert - samples <= high
@@ -31,7 +32,7 @@ class SampleToInsertRatio:
 
     Arguments:
         samples_per_insert: Rows sampled for each inserted step: the batch size over the steps between two updates.
-        min_size: Stored steps before the first sample.
+        min_size: Transitions before the first sample; a full memory is enough.
         error: Half the width of the band, in rows. At least ``max(1, samples_per_insert)``.
     """
 

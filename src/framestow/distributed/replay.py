@@ -295,7 +295,7 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
     @property
     def who_waits(self) -> str:
         """``"learner"``, ``"actors"`` or ``"nobody"``: whom the rate limiter holds back."""
-        return self.group.limiter.who_waits(len(self))
+        return self.group.limiter.who_waits(self.group.limiter_size)
 
     # Shards
 
