@@ -280,6 +280,23 @@ def test_a_resumed_replay_gives_the_batches_of_the_saved_one(tmp_path):
     assert (120, 1) == (resumed.counts.inserted, generation)
 
 
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"n_step": 3}, "n_step is 3: the memory in .*shard-0 has 1"),
+        ({"capacity": 100}, "capacity is 50: the memory in .*shard-0 has 200"),
+        ({"num_envs": 4}, "num_envs is 2: the memory in .*shard-0 has 1"),
+    ],
+)
+def test_a_save_with_other_settings_is_refused_before_a_shard_starts(other, message, tmp_path):
+    settings = {"shards": 2, "num_envs": 2}
+    settings["saved"] = str(tmp_path), local_replay(**settings).save(tmp_path)
+
+    with pytest.raises(IncompatibleError, match=message):
+        ShardedReplay(**arguments(**settings | other), start=pytest.fail)
+    assert 0 == len(local_replay(**settings))
+
+
 @pytest.mark.skipif(os.name != "posix", reason="a link needs rights on Windows")
 def test_a_shard_behind_a_link_is_neither_read_nor_written(tmp_path):
     saved, elsewhere = tmp_path / "saved", tmp_path / "elsewhere"

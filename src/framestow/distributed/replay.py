@@ -44,8 +44,10 @@ from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.settings.observation_layout import AxisChoice
 from framestow.replay.settings.step_fields import ExtrasSpec
 from framestow.replay.store.format import COUNTS, check_fields
+from framestow.replay.store.open_store import check_settings
 from framestow.replay.store.open_store import keep_only as keep_only_in_store
 from framestow.replay.store.open_store import start_over as start_over_in_store
+from framestow.replay.store.reader import StoredMemory
 from framestow.storage.files.file_system import DISK
 from framestow.storage.files.manifest import (
     generations,
@@ -91,7 +93,7 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
         timeout_s: Seconds until a shard that does not answer counts as lost.
         start: Starts the shards: ``framestow.distributed.start_ray_shards``, or ``start_local_shards`` in this process.
         max_bytes: Budget of all shards together.
-        saved: Folder and generation of a ``save`` that the shards start with.
+        saved: Folder and generation of a ``save`` that the shards start with; its settings must be the same.
 
     The other arguments are those of ``ReplayMemory``. One thread samples, and a loader's threads unpack. The attributes
     ``capacity``, ``num_envs``, ``num_shards`` and ``stack`` are those of the whole replay, and ``counts`` has what was
@@ -128,7 +130,7 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
         rate_limiter: SampleToInsertRatio | None = None,
         timeout_s: float = 30.0,
         start: StartShards | None = None,
-        saved: tuple[Path, int] | None = None,
+        saved: tuple[str | Path, int] | None = None,
     ) -> None:
         seed = check_seed(seed)
         whole_number("num_envs", num_envs, 1, rule="a replay has at least 1 environment")
@@ -159,7 +161,7 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
         self.capacity, self.stack = self.settings.capacity * shards, self.settings.stack
         priorities = sampler_settings(sampler)
         folder = None if directory is None else folder_path("directory", directory).resolve()
-        of_shards, state = ([], {}) if saved is None else read_generation(*saved, shards)
+        of_shards, state = ([], {}) if saved is None else self._read_saved(saved)
         self.counts = ReplayCounts(**state.get("counts", {}))
         limiter = RateLimiter(rate_limiter, self.counts, shards, self.capacity)
         settings = [
@@ -185,6 +187,19 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
         prioritized = self.sampler if isinstance(self.sampler, Prioritized) else None
         of_draws = self.settings, prioritized, self._generator
         self.group = ShardGroup(calls, limiter, self.counts, timeout_s, *of_draws)
+
+    def _read_saved(self, saved: tuple[str | Path, int]) -> tuple[list[tuple[Path, int]], dict[str, Any]]:
+        """Return what ``read_generation`` does; raise ``IncompatibleError`` if its shards have other settings."""
+        if not isinstance(saved, (tuple, list)) or len(saved) != 2:
+            raise InvalidSettingsError(
+                f"saved is {saved!r}: it must be a folder and a generation; give both as a tuple"
+            )
+        generation = whole_number("the generation of saved", saved[1], 0, rule="give the number that save returned")
+        of_shards, state = read_generation(folder_path("saved", saved[0]).resolve(), generation, self.num_shards)
+        for folder, of_shard in of_shards:
+            with StoredMemory.open(folder, of_shard) as stored:
+                check_settings(self.settings, stored.settings, folder)
+        return of_shards, state
 
     # Storing steps
 
