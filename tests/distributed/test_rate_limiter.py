@@ -44,9 +44,23 @@ def test_never_do_both_wait_for_a_single_row_or_step(ratio, min_size, inserts, s
     assert can_sample or limiter.inserts_left(inserts, samples, inserts) >= 1
 
 
-def test_a_band_that_would_block_both_sides_is_refused():
-    with pytest.raises(InvalidSettingsError, match=r"error is 3\.0: below 8, inserting and sampling would block"):
-        SampleToInsertRatio(8.0, 100, 3.0)
+@pytest.mark.parametrize("error", [3.0, math.nan, "x", None], ids=str)
+def test_a_band_that_would_block_both_sides_is_refused(error):
+    with pytest.raises(InvalidSettingsError, match=f"error is {error!r}: .*below 8, inserting and sampling would bl"):
+        SampleToInsertRatio(8.0, 100, error)
+
+
+def test_an_infinite_band_holds_back_nobody_after_the_minimum_size():
+    limiter = SampleToInsertRatio(samples_per_insert=4.0, min_size=20, error=math.inf)
+    replay, steps = local_replay(rate_limiter=limiter, shards=2, num_envs=2), NumberedSteps(2)
+    said = [(replay.who_waits, replay.may_sample(1))]
+    for env_id in (0, 1):
+        steps.play(replay, env_id, 20)
+    replay.flush()
+    said.append((replay.who_waits, replay.may_sample(10**9)))
+
+    assert [("learner", False), ("nobody", True)] == said
+    assert all(shard.inserts_left() > 10**9 for shard in replay.group.calls.objects)
 
 
 @pytest.mark.parametrize("settings", [{"n_step": 5}, {"retention": "random"}, {"max_bytes": "1 MiB"}], ids=str)

@@ -393,11 +393,29 @@ def test_a_loader_gives_the_same_batches_as_tensors():
         ({"shards": 3, "num_envs": 2}, "shards is 3: a replay has 1 to"),
         ({"sampler": EmphasizeRecent()}, "sampler is a EmphasizeRecent: a sharded replay samples by Uniform or"),
         ({"rate_limiter": SampleToInsertRatio(4.0, 1000, 100.0)}, "rate_limiter has min_size 1000: the replay stores"),
+        ({"rate_limiter": 5}, "rate_limiter is 5: it must be a SampleToInsertRatio or None"),
+        ({"capacity": "x"}, "capacity is 'x': it must be a whole number"),
+        ({"saved": "path"}, "saved is 'path': it must be a folder and a generation"),
+        ({"saved": ("path", None)}, "the generation of saved is None: it must be a whole number"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_a_shard_starts(settings, message):
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         local_replay(**settings)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"env_ids": "ab"}, "env_ids is ab: a writer has environments of 0 to 1, each once"),
+        ({"env_ids": [0.5]}, "env_ids is [0.5]: a writer has environments of 0 to 1, each once"),
+        ({"env_ids": [1, 1]}, "env_ids is [1, 1]: a writer has environments of 0 to 1, each once"),
+        ({"priority": 5}, "priority is 5: it must be a function"),
+    ],
+)
+def test_a_writer_takes_numbers_of_environments_and_a_function_for_priorities(given, message):
+    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
+        local_replay(num_envs=2).writer(**given)
 
 
 def test_shards_end_if_one_of_them_cannot_be_built():

@@ -22,7 +22,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from framestow.checks import check_seed, folder_path, real_number, whole_number
+from framestow.checks import as_array, check_callable, check_seed, folder_path, real_number, whole_number
 from framestow.distributed.group import MAX_SHARDS, PendingRows, ShardGroup
 from framestow.distributed.limiter import RateLimiter, ReplayCounts, SampleToInsertRatio
 from framestow.distributed.shard import ShardSettings, StartShards, sampler_settings, start_ray_shards
@@ -133,6 +133,7 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
         saved: tuple[str | Path, int] | None = None,
     ) -> None:
         seed = check_seed(seed)
+        whole_number("capacity", capacity, 1, rule="a replay stores at least 1 transition")
         whole_number("num_envs", num_envs, 1, rule="a replay has at least 1 environment")
         rule = f"a replay has 1 to {MAX_SHARDS} shards, and each needs an environment of the {num_envs}"
         self.num_shards = shards = whole_number("shards", shards, 1, min(MAX_SHARDS, num_envs), rule=rule)
@@ -221,14 +222,17 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
             priority: Initial priorities of transitions from their n-step TD errors (``ShardWriter.set_values``);
                 ``None`` gives new transitions the largest priority so far.
         """
-        envs = tuple(range(self.num_envs) if env_ids is None else map(int, env_ids))
+        given = as_array("env_ids", range(self.num_envs) if env_ids is None else env_ids)
+        envs = tuple(given.tolist()) if given.ndim == 1 and given.dtype.kind in "iu" else ()
         if len(set(envs)) != len(envs) or not envs or min(envs) < 0 or max(envs) >= self.num_envs:
             raise InvalidSettingsError(
-                f"env_ids is {list(envs)}: a writer has environments of 0 to {self.num_envs - 1}, each once; give "
+                f"env_ids is {given.tolist()}: a writer has environments of 0 to {self.num_envs - 1}, each once; give "
                 "others, or build the replay with a larger num_envs"
             )
         rule = "at least 1 call is in flight; give 2, so that packing and sending overlap"
         max_in_flight = whole_number("max_in_flight", max_in_flight, 1, rule=rule)
+        if priority is not None:
+            check_callable("priority", priority, "a function of TD errors such as np.abs, or None")
         settings = WriterSettings(self.settings, envs, max_in_flight, self._timeout_s, priority=priority)
         return ShardWriter(self.group.calls, settings)
 
