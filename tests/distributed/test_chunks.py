@@ -23,10 +23,12 @@ from distributed.env_steps import (
 )
 from distributed.recorded_calls import RecordedCalls
 from framestow import Prioritized
+from framestow._core import BEGINS_EPISODE, TRUNCATED
 from framestow.distributed.shard import Shard, ShardSettings, chunk_log_path
-from framestow.distributed.writer import ShardWriter, WriterSettings
+from framestow.distributed.writer import ShardWriter, WriterSettings, compute_td_errors
 from framestow.errors import ActorLostError, DamagedDataError, InvalidStepError
 from framestow.replay.settings.memory_settings import MemorySettings
+from framestow.replay.step_checks import SegmentSteps
 from oracles.hostile_folders import KINDS, Outside, bounded
 
 LENGTH = 8  # frames of a segment
@@ -283,6 +285,19 @@ def test_new_transitions_get_their_n_step_td_error_as_priority(n_step):
         errors.append(sum(DISCOUNT**k * rewards[step + k] for k in range(n_step)) + bootstrap - chosen[step])
     errors += [sum(DISCOUNT**k * rewards[s + k] for k in range(6 - s)) - chosen[s] for s in range(6 - n_step, 6)]
     np.testing.assert_allclose((np.abs(errors) + 1e-6) ** 0.6, masses[:6], rtol=1e-5)
+
+
+@pytest.mark.parametrize("end", [0, TRUNCATED], ids=["reset", "truncated"])
+@pytest.mark.parametrize(
+    ("n_step", "expected"), [(1, [1.5, 1.5, np.nan, 100.5, np.nan]), (2, [1.75, *[np.nan] * 4]), (3, [np.nan] * 5)]
+)
+def test_a_td_error_that_would_cross_the_cut_off_end_of_an_episode_is_unknown(n_step, expected, end):
+    bits = np.array([BEGINS_EPISODE, 0, 0, end, BEGINS_EPISODE, 0, 0], np.uint8)
+    steps = SegmentSteps(bits, np.zeros(5), np.array([1, 1, 1, 100, 100], np.float32))
+
+    errors = compute_td_errors(steps, np.zeros(5), np.ones(5), n_step, discount=0.5)
+
+    np.testing.assert_array_equal(expected, errors)
 
 
 def test_a_writer_that_was_sent_to_another_process_starts_empty():

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributed.env_steps import NumberedSteps, local_replay
+from framestow import FrameSpec
 from framestow.distributed import SampleToInsertRatio
 from framestow.distributed.limiter import RateLimiter, ReplayCounts
 from framestow.errors import InvalidSettingsError
@@ -43,9 +44,41 @@ def test_never_do_both_wait_for_a_single_row_or_step(ratio, min_size, inserts, s
     assert can_sample or limiter.inserts_left(inserts, samples, inserts) >= 1
 
 
-def test_a_band_that_would_block_both_sides_is_refused():
-    with pytest.raises(InvalidSettingsError, match=r"error is 3\.0: below 8, inserting and sampling would block"):
-        SampleToInsertRatio(8.0, 100, 3.0)
+@pytest.mark.parametrize("error", [3.0, math.nan, "x", None], ids=str)
+def test_a_band_that_would_block_both_sides_is_refused(error):
+    with pytest.raises(InvalidSettingsError, match=f"error is {error!r}: .*below 8, inserting and sampling would bl"):
+        SampleToInsertRatio(8.0, 100, error)
+
+
+def test_an_infinite_band_holds_back_nobody_after_the_minimum_size():
+    limiter = SampleToInsertRatio(samples_per_insert=4.0, min_size=20, error=math.inf)
+    replay, steps = local_replay(rate_limiter=limiter, shards=2, num_envs=2), NumberedSteps(2)
+    said = [(replay.who_waits, replay.may_sample(1))]
+    for env_id in (0, 1):
+        steps.play(replay, env_id, 20)
+    replay.flush()
+    said.append((replay.who_waits, replay.may_sample(10**9)))
+
+    assert [("learner", False), ("nobody", True)] == said
+    assert all(shard.inserts_left() > 10**9 for shard in replay.group.calls.objects)
+
+
+@pytest.mark.parametrize("settings", [{"n_step": 5}, {"retention": "random"}, {"max_bytes": "1 MiB"}], ids=str)
+def test_a_full_memory_is_sampled_though_it_never_has_the_minimum_size(settings):
+    limiter = SampleToInsertRatio(samples_per_insert=1.0, min_size=1_000, error=50.0)
+    given = {"capacity": 1_000, "observation_space": FrameSpec((32, 32)), "rate_limiter": limiter} | settings
+    replay, said = local_replay(**given), []
+    noise = np.random.default_rng(0).integers(0, 256, (2_000, 1, 32, 32), np.uint8)
+    replay.begin(noise[0])
+
+    for part in (noise[:900], noise[900:]):
+        for frame in part:
+            replay.append([0], [0.0], [False], [False], frame)
+        replay.flush()
+        said.append((replay.who_waits, replay.may_sample(1)))
+
+    assert len(replay) < limiter.min_size
+    assert [("learner", False), ("actors", True)] == said
 
 
 def test_a_limit_that_a_draw_sent_counts_until_a_later_question_is_answered():

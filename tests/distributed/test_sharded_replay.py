@@ -280,6 +280,23 @@ def test_a_resumed_replay_gives_the_batches_of_the_saved_one(tmp_path):
     assert (120, 1) == (resumed.counts.inserted, generation)
 
 
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"n_step": 3}, "n_step is 3: the memory in .*shard-0 has 1"),
+        ({"capacity": 100}, "capacity is 50: the memory in .*shard-0 has 200"),
+        ({"num_envs": 4}, "num_envs is 2: the memory in .*shard-0 has 1"),
+    ],
+)
+def test_a_save_with_other_settings_is_refused_before_a_shard_starts(other, message, tmp_path):
+    settings = {"shards": 2, "num_envs": 2}
+    settings["saved"] = str(tmp_path), local_replay(**settings).save(tmp_path)
+
+    with pytest.raises(IncompatibleError, match=message):
+        ShardedReplay(**arguments(**settings | other), start=pytest.fail)
+    assert 0 == len(local_replay(**settings))
+
+
 @pytest.mark.skipif(os.name != "posix", reason="a link needs rights on Windows")
 def test_a_shard_behind_a_link_is_neither_read_nor_written(tmp_path):
     saved, elsewhere = tmp_path / "saved", tmp_path / "elsewhere"
@@ -376,11 +393,29 @@ def test_a_loader_gives_the_same_batches_as_tensors():
         ({"shards": 3, "num_envs": 2}, "shards is 3: a replay has 1 to"),
         ({"sampler": EmphasizeRecent()}, "sampler is a EmphasizeRecent: a sharded replay samples by Uniform or"),
         ({"rate_limiter": SampleToInsertRatio(4.0, 1000, 100.0)}, "rate_limiter has min_size 1000: the replay stores"),
+        ({"rate_limiter": 5}, "rate_limiter is 5: it must be a SampleToInsertRatio or None"),
+        ({"capacity": "x"}, "capacity is 'x': it must be a whole number"),
+        ({"saved": "path"}, "saved is 'path': it must be a folder and a generation"),
+        ({"saved": ("path", None)}, "the generation of saved is None: it must be a whole number"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_a_shard_starts(settings, message):
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         local_replay(**settings)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"env_ids": "ab"}, "env_ids is ab: a writer has environments of 0 to 1, each once"),
+        ({"env_ids": [0.5]}, "env_ids is [0.5]: a writer has environments of 0 to 1, each once"),
+        ({"env_ids": [1, 1]}, "env_ids is [1, 1]: a writer has environments of 0 to 1, each once"),
+        ({"priority": 5}, "priority is 5: it must be a function"),
+    ],
+)
+def test_a_writer_takes_numbers_of_environments_and_a_function_for_priorities(given, message):
+    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
+        local_replay(num_envs=2).writer(**given)
 
 
 def test_shards_end_if_one_of_them_cannot_be_built():

@@ -208,8 +208,9 @@ def test_weights_and_biases_gets_the_curves_over_agent_steps(tmp_path: Path, mon
     assert points[-1] == {"process/resident_bytes": ANY, "agent_steps": run.tally.agent_steps}
 
 
-def test_a_resumed_runs_curves_hide_what_is_trained_again(tmp_path: Path) -> None:
-    for agent_steps, values in ((0, {10: 1.0, 30: 3.0}), (20, {30: 4.0})):
+@pytest.mark.parametrize(("resumed_at", "kept"), [(20, [(10, 1.0), (30, 4.0)]), (0, [(30, 4.0)])])
+def test_a_resumed_runs_curves_hide_what_is_trained_again(tmp_path: Path, resumed_at: int, kept: list) -> None:
+    for agent_steps, values in ((0, {10: 1.0, 30: 3.0}), (resumed_at, {30: 4.0})):
         curves = EventFile(tmp_path, agent_steps)
         for step, value in values.items():
             curves.add("score", value, step)
@@ -217,7 +218,7 @@ def test_a_resumed_runs_curves_hide_what_is_trained_again(tmp_path: Path) -> Non
 
     points = EventAccumulator(str(tmp_path)).Reload().Scalars("score")
 
-    assert [(point.step, point.value) for point in points] == [(10, 1.0), (30, 4.0)]
+    assert [(point.step, point.value) for point in points] == kept
 
 
 def test_lines_of_episodes_csv_wait_for_free_space_on_a_full_disk(tmp_path: Path) -> None:

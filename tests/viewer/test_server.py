@@ -15,6 +15,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urljoin
 
 import pytest
 
@@ -61,14 +62,16 @@ def ask(server: ViewServer, path: str, method: str = "GET", host: str | None = N
 
 
 def source_of(page: bytes) -> str:
-    return re.search(rb'data-source="(\w+)"', page)[1].decode()
+    return re.search(rb'data-source="([^"]+)"', page)[1].decode()
 
 
-def test_it_serves_the_page_and_every_resource_of_the_memory(server, folder):
-    with urllib.request.urlopen(server.address) as answer:
+@pytest.mark.parametrize("end", ["/", ""])
+def test_it_serves_the_page_and_every_resource_of_the_memory(server, folder, end):
+    address = server.address.removesuffix("/") + end
+    with urllib.request.urlopen(address) as answer:
         page = answer.read()
 
-    view, source = MemoryView.open(folder), source_of(page)
+    view, source = MemoryView.open(folder), urljoin(address, source_of(page)).removeprefix(f"http://{server.host}")
     for name in ("memory", "episodes", "sparklines/0", "episode/2", "frames/2/0"):
         assert (200, view.resource(name)) == ask(server, f"{source}/{name}")
     assert 404 == ask(server, f"{source}/episode/3")[0]

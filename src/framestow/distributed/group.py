@@ -118,6 +118,16 @@ class ShardGroup:
         return sum(answer.size for answer in self._answers if answer is not None)
 
     @property
+    def limiter_size(self) -> int:
+        """The limiter's size: ``size``, or once all shards evict, the capacity, which that size may never reach.
+
+        The size leaves out evicted and lost steps, and those whose n-step return is incomplete.
+        """
+        size, answers = self.size, self._answers
+        is_full = size and all(answer is not None and answer.has_evicted for answer in answers)
+        return self.settings.capacity * len(answers) if is_full else size
+
+    @property
     def num_lost(self) -> int:
         """Number of shards that are lost now."""
         self.refresh(waits=False)
@@ -128,7 +138,7 @@ class ShardGroup:
     def may_sample(self, batch_size: int) -> bool:
         """Return whether a batch can be drawn now without waiting for inserts."""
         self.refresh(waits=False)
-        return self.limiter.may_sample(batch_size, self.size)
+        return self.limiter.may_sample(batch_size, self.limiter_size)
 
     def draw(self, batch_size: int, shape: SequenceShape | None) -> PendingRows:
         """Ask the shards for a batch, of sequences if there is a ``shape``; wait while the rate limiter forbids it."""
@@ -266,7 +276,7 @@ class ShardGroup:
         if answer is None:
             return NO_LIMIT
         inserted = [None if each is None else each.inserted for each in self._answers]
-        return answer.epoch, limit(shard, inserted, self.size)
+        return answer.epoch, limit(shard, inserted, self.limiter_size)
 
     def receive(self, shard: int, handle: Any) -> Answer:
         """Wait for the answer to a question or a draw, record it and return it; raises as ``_result``."""

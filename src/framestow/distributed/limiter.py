@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from framestow.checks import real_number, whole_number
+from framestow.checks import INT64_MAX, real_number, whole_number
 from framestow.errors import InvalidSettingsError
 
 
@@ -15,7 +15,8 @@ class SampleToInsertRatio:
     """Keep the number of sampled rows near ``samples_per_insert`` times the number of inserted steps.
 
     The formulas are those of Reverb's ``SampleToInsertRatio`` (Cassirer et al. 2021). ``inserts`` and ``samples`` count
-    over the lifetime of the replay; ``size`` is the number of steps that are stored now::
+    over the lifetime of the replay; ``size`` is the number of transitions that can be sampled now, or the capacity once
+    every shard evicts::
 
         sample n   if  size >= min_size  and  inserts * samples_per_insert - samples - n >= low
         insert n   if  size + n <= min_size  or  (inserts + n) * samples_per_insert - samples <= high
@@ -31,8 +32,8 @@ class SampleToInsertRatio:
 
     Arguments:
         samples_per_insert: Rows sampled for each inserted step: the batch size over the steps between two updates.
-        min_size: Stored steps before the first sample.
-        error: Half the width of the band, in rows. At least ``max(1, samples_per_insert)``.
+        min_size: Transitions before the first sample; a full memory is enough.
+        error: Half the width of the band, in rows; infinity for none. At least ``max(1, samples_per_insert)``.
     """
 
     samples_per_insert: float
@@ -44,11 +45,11 @@ class SampleToInsertRatio:
         real_number("samples_per_insert", self.samples_per_insert, 0, rule=rule, is_least_excluded=True)
         whole_number("min_size", self.min_size, 1, rule="at least 1 step is stored before the first sample")
         least = max(1.0, self.samples_per_insert)
-        if not self.error >= least:
-            raise InvalidSettingsError(
-                f"error is {self.error}: below {least:g}, inserting and sampling would block each other; raise it, "
-                "for example to the rows of 10 batches"
-            )
+        rule = (
+            f"below {least:g}, inserting and sampling would block each other; raise it, for example to the rows of 10 "
+            "batches"
+        )
+        real_number("error", self.error, least, rule=rule, may_be_infinite=True)
 
     @property
     def low(self) -> float:
@@ -66,7 +67,7 @@ class SampleToInsertRatio:
 
     def inserts_left(self, inserts: int, samples: int, size: int) -> int:
         """Return how many steps may be inserted now; 0 or less means that none may."""
-        within_band = math.floor((self.high + samples) / self.samples_per_insert) - inserts
+        within_band = math.floor(min(self.high + samples, INT64_MAX) / self.samples_per_insert) - inserts
         return max(self.min_size - size, within_band)
 
 
@@ -91,10 +92,15 @@ class RateLimiter:
     has answered a later question.
 
     Raises:
-        InvalidSettingsError: the ``min_size`` of the ratio is above ``capacity``.
+        InvalidSettingsError: ``ratio`` is something else, or its ``min_size`` is above ``capacity``.
     """
 
     def __init__(self, ratio: SampleToInsertRatio | None, counts: ReplayCounts, num_shards: int, capacity: int) -> None:
+        if ratio is not None and not isinstance(ratio, SampleToInsertRatio):
+            raise InvalidSettingsError(
+                f"rate_limiter is {ratio!r}: it must be a SampleToInsertRatio or None; give one such as "
+                "SampleToInsertRatio(8, 20_000, 40_000)"
+            )
         if ratio is not None and ratio.min_size > capacity:
             raise InvalidSettingsError(
                 f"rate_limiter has min_size {ratio.min_size}: the replay stores {capacity} transitions; lower it, or "

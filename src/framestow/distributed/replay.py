@@ -22,7 +22,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from framestow.checks import check_seed, folder_path, real_number, whole_number
+from framestow.checks import as_array, check_callable, check_seed, folder_path, real_number, whole_number
 from framestow.distributed.group import MAX_SHARDS, PendingRows, ShardGroup
 from framestow.distributed.limiter import RateLimiter, ReplayCounts, SampleToInsertRatio
 from framestow.distributed.shard import ShardSettings, StartShards, sampler_settings, start_ray_shards
@@ -44,8 +44,10 @@ from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.settings.observation_layout import AxisChoice
 from framestow.replay.settings.step_fields import ExtrasSpec
 from framestow.replay.store.format import COUNTS, check_fields
+from framestow.replay.store.open_store import check_settings
 from framestow.replay.store.open_store import keep_only as keep_only_in_store
 from framestow.replay.store.open_store import start_over as start_over_in_store
+from framestow.replay.store.reader import StoredMemory
 from framestow.storage.files.file_system import DISK
 from framestow.storage.files.manifest import (
     generations,
@@ -91,7 +93,7 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
         timeout_s: Seconds until a shard that does not answer counts as lost.
         start: Starts the shards: ``framestow.distributed.start_ray_shards``, or ``start_local_shards`` in this process.
         max_bytes: Budget of all shards together.
-        saved: Folder and generation of a ``save`` that the shards start with.
+        saved: Folder and generation of a ``save`` that the shards start with; its settings must be the same.
 
     The other arguments are those of ``ReplayMemory``. One thread samples, and a loader's threads unpack. The attributes
     ``capacity``, ``num_envs``, ``num_shards`` and ``stack`` are those of the whole replay, and ``counts`` has what was
@@ -128,9 +130,10 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
         rate_limiter: SampleToInsertRatio | None = None,
         timeout_s: float = 30.0,
         start: StartShards | None = None,
-        saved: tuple[Path, int] | None = None,
+        saved: tuple[str | Path, int] | None = None,
     ) -> None:
         seed = check_seed(seed)
+        whole_number("capacity", capacity, 1, rule="a replay stores at least 1 transition")
         whole_number("num_envs", num_envs, 1, rule="a replay has at least 1 environment")
         rule = f"a replay has 1 to {MAX_SHARDS} shards, and each needs an environment of the {num_envs}"
         self.num_shards = shards = whole_number("shards", shards, 1, min(MAX_SHARDS, num_envs), rule=rule)
@@ -159,7 +162,7 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
         self.capacity, self.stack = self.settings.capacity * shards, self.settings.stack
         priorities = sampler_settings(sampler)
         folder = None if directory is None else folder_path("directory", directory).resolve()
-        of_shards, state = ([], {}) if saved is None else read_generation(*saved, shards)
+        of_shards, state = ([], {}) if saved is None else self._read_saved(saved)
         self.counts = ReplayCounts(**state.get("counts", {}))
         limiter = RateLimiter(rate_limiter, self.counts, shards, self.capacity)
         settings = [
@@ -186,6 +189,19 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
         of_draws = self.settings, prioritized, self._generator
         self.group = ShardGroup(calls, limiter, self.counts, timeout_s, *of_draws)
 
+    def _read_saved(self, saved: tuple[str | Path, int]) -> tuple[list[tuple[Path, int]], dict[str, Any]]:
+        """Return what ``read_generation`` does; raise ``IncompatibleError`` if its shards have other settings."""
+        if not isinstance(saved, (tuple, list)) or len(saved) != 2:
+            raise InvalidSettingsError(
+                f"saved is {saved!r}: it must be a folder and a generation; give both as a tuple"
+            )
+        generation = whole_number("the generation of saved", saved[1], 0, rule="give the number that save returned")
+        of_shards, state = read_generation(folder_path("saved", saved[0]).resolve(), generation, self.num_shards)
+        for folder, of_shard in of_shards:
+            with StoredMemory.open(folder, of_shard) as stored:
+                check_settings(self.settings, stored.settings, folder)
+        return of_shards, state
+
     # Storing steps
 
     def writer(
@@ -206,14 +222,17 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
             priority: Initial priorities of transitions from their n-step TD errors (``ShardWriter.set_values``);
                 ``None`` gives new transitions the largest priority so far.
         """
-        envs = tuple(range(self.num_envs) if env_ids is None else map(int, env_ids))
+        given = as_array("env_ids", range(self.num_envs) if env_ids is None else env_ids)
+        envs = tuple(given.tolist()) if given.ndim == 1 and given.dtype.kind in "iu" else ()
         if len(set(envs)) != len(envs) or not envs or min(envs) < 0 or max(envs) >= self.num_envs:
             raise InvalidSettingsError(
-                f"env_ids is {list(envs)}: a writer has environments of 0 to {self.num_envs - 1}, each once; give "
+                f"env_ids is {given.tolist()}: a writer has environments of 0 to {self.num_envs - 1}, each once; give "
                 "others, or build the replay with a larger num_envs"
             )
         rule = "at least 1 call is in flight; give 2, so that packing and sending overlap"
         max_in_flight = whole_number("max_in_flight", max_in_flight, 1, rule=rule)
+        if priority is not None:
+            check_callable("priority", priority, "a function of TD errors such as np.abs, or None")
         settings = WriterSettings(self.settings, envs, max_in_flight, self._timeout_s, priority=priority)
         return ShardWriter(self.group.calls, settings)
 
@@ -295,7 +314,7 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
     @property
     def who_waits(self) -> str:
         """``"learner"``, ``"actors"`` or ``"nobody"``: whom the rate limiter holds back."""
-        return self.group.limiter.who_waits(len(self))
+        return self.group.limiter.who_waits(self.group.limiter_size)
 
     # Shards
 

@@ -120,6 +120,7 @@ class Answer(NamedTuple):
     mass: float  # sum of what draws are proportional to
     smallest: float  # mass of one transition, infinity without any
     inserted: int  # steps since the shard started
+    has_evicted: bool = False  # whether its memory was ever full and evicted steps
     rows: Rows | None = None  # None if there is none to sample
 
 
@@ -247,7 +248,8 @@ class Shard:
             self._insert_limit = limit[1]
         mass = self.memory.inner.parts.notified_sampler.total_mass()
         assert mass is not None, "sampler_settings takes only samplers with a mass"
-        return Answer(self._epoch, len(self.memory), *mass, self._inserted, rows)
+        has_evicted = self.memory.inner.steps.has_evicted
+        return Answer(self._epoch, len(self.memory), *mass, self._inserted, has_evicted, rows)
 
     def sample(
         self,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow._core import BEGINS_EPISODE, TERMINATED, TRUNCATED, WriterPlanner
+from framestow._core import BEGINS_EPISODE, TERMINATED, WriterPlanner
 from framestow.distributed.ray import START_S, Calls
 from framestow.distributed.shard import GAP, ONLY_ENV, REPLACED, STORED, Chunk, Context, Taken
 from framestow.errors import ActorLostError, InvalidStepError
@@ -312,13 +312,15 @@ def compute_td_errors(
 ) -> Values:
     """Return the n-step TD error of each step, which is its initial priority (Horgan et al. 2018); NaN if unknown.
 
-    Unknown are those of the last steps of a chunk, whose returns the next chunk completes, and those of a truncated
-    episode. ``chosen`` is Q of the action of each step, ``best`` the largest Q.
+    Unknown are those of the last steps of a chunk, whose returns the next chunk completes, and those of an episode that
+    was truncated or cut off by a reset. ``chosen`` is Q of the action of each step, ``best`` the largest Q.
     """
-    ends = steps.bits[steps.bits != BEGINS_EPISODE]
+    begins = steps.bits == BEGINS_EPISODE
+    ends = steps.bits[~begins]
+    is_last = np.append(begins[1:], True)[~begins]  # of its episode, or of the chunk
     returns: npt.NDArray[Any] = best
     for _ in range(n_step):  # each adds a reward before the returns of the next step
-        following = np.where(ends & TRUNCATED, np.nan, np.append(returns[1:], np.nan))
+        following = np.where(is_last, np.nan, np.append(returns[1:], np.nan))
         returns = steps.rewards + discount * np.where(ends & TERMINATED, 0.0, following)
     return (returns - chosen).astype(np.float32)
 

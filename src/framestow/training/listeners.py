@@ -575,7 +575,7 @@ class EventFile:
     A full disk raises ``OSError`` in the caller. PyTorch's ``SummaryWriter`` has a writer thread instead: a full disk
     ends the thread, and ``close`` then waits forever.
 
-    ``resumed_at`` is the agent step at which the run resumes. TensorBoard hides later points of earlier files.
+    ``resumed_at`` is the agent step at which the run starts or resumes. TensorBoard hides later points of older files.
     """
 
     def __init__(self, folder: Path, resumed_at: int) -> None:
@@ -583,9 +583,8 @@ class EventFile:
         self._file = (folder / name).open("xb")  # TensorBoard reads files in the order of their names
         self._records = RecordWriter(self._file)
         self._write(Record(wall_time=time.time(), file_version=FILE_VERSION))
-        if resumed_at:
-            start = SessionLog(status=SessionLog.START)
-            self._write(Record(wall_time=time.time(), step=resumed_at + 1, session_log=start))
+        start = SessionLog(status=SessionLog.START)
+        self._write(Record(wall_time=time.time(), step=resumed_at + 1, session_log=start))
 
     def add(self, name: str, value: float, agent_steps: int) -> None:
         """Add a point. It is in the file after the next ``flush``."""

@@ -90,7 +90,7 @@ class ViewServer(Closing):
             return _refuse(HTTPStatus.FORBIDDEN, "the address lacks the token; use the one that framestow view printed")
         if not rest:
             view = self._newest_view()
-            content = page_html(view, source=str(view.generation))
+            content = page_html(view, source=f"/{self._token}/{view.generation}")
             return HTTPStatus.OK, "text/html; charset=utf-8", content.encode()
         view = self._view
         generation, _, name = rest.partition("/")

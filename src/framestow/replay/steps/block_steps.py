@@ -95,6 +95,11 @@ class BlockSteps(StepBlocks):
                 raise AssertionError(f"environment {env_id} has steps of block {number}, and no frames for them")
 
     @property
+    def has_evicted(self) -> bool:
+        """Whether a block was ever evicted."""
+        return self.next_number > len(self.first_slots())
+
+    @property
     def most_unsealed(self) -> int:
         """Most steps that were in a sealed block and are in none now: blocks are evicted whole."""
         return 0

@@ -71,6 +71,11 @@ class RingSteps(StepRing):
         check_windows(self, self.sampleable_spans(), self.stack)
         check_starts(self)
 
+    @property
+    def has_evicted(self) -> bool:
+        """Whether a step was ever evicted."""
+        return self.oldest > 0
+
     def list_sealed_steps(self) -> list[StepKey]:
         """Return ``(0, n)`` for every block n whose steps are all in the ring, unless they were missing in a store."""
         return [(0, number) for number in _numbers_within(self.oldest, self.next_index) if number not in self._missing]

@@ -192,7 +192,7 @@ class OpenStore:
         """
         skips_damage = self._parts.damage.are_skipped
         with StoredMemory.open(self.path, generation, skips_damage=skips_damage) as stored:
-            _check_settings(self._parts.settings, stored.settings, self.path)
+            check_settings(self._parts.settings, stored.settings, self.path)
             stored.check_room(self._parts.settings.max_bytes, in_files=True)
             stored.fill(self._parts, in_files=True)
             is_whole = not stored.is_partial
@@ -351,7 +351,7 @@ def start_over(path: str | PathLike[str], *, keeps_pinned: bool, files: FileSyst
 NOT_COMPARED = {"label", "max_bytes"}  # labels are informative; a smaller budget evicts transitions
 
 
-def _check_settings(asked: MemorySettings, stored: MemorySettings, folder: Path) -> None:
+def check_settings(asked: MemorySettings, stored: MemorySettings, folder: Path) -> None:
     """Raise ``IncompatibleError`` about the first argument that differs; the spaces come first."""
     wanted, there = asked.described(), stored.described()
     for name in {"observation_space": None, "action_space": None} | wanted | there:
