@@ -513,7 +513,8 @@ def from_stable_baselines3(buffer: Any, capacity: int | None = None, **settings:
         )
     size, observations = buffer.buffer_size, buffer.observations
     is_shared = getattr(buffer, "optimize_memory_usage", False) and not hasattr(buffer, "memory")
-    rows = (np.arange(size) + buffer.pos) % size if buffer.full else np.arange(buffer.pos)
+    count = buffer.size()  # with ``max_bytes``, those of a drop-in end at ``pos``, and begin anywhere
+    rows = (np.arange(count) + buffer.pos - count) % size
     rows = rows[1:] if is_shared and buffer.full else rows
     if not len(rows):
         raise InvalidSettingsError("buffer is empty: there is nothing to import; call it after model.learn()")
