@@ -25,6 +25,7 @@ from oracles.bordered_steps import bordered_memory
 from oracles.episode_lists import RecordedPlay
 from oracles.small_plays import SmallPlay, small_plays
 
+h5py = pytest.importorskip("h5py")
 minari = pytest.importorskip("minari", reason='Minari is not installed; run: pip install "framestow[offline]"')
 from minari.data_collector.episode_buffer import EpisodeBuffer  # noqa: E402
 from minari.dataset.minari_storage import MinariStorage  # noqa: E402
@@ -205,6 +206,26 @@ def test_observations_that_are_not_stacks_are_refused(change: tuple[int, int], m
 
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         imported(folder, stacked_on="first_axis")
+
+
+def test_stacks_are_imported_exactly_where_a_beginning_is_lost_or_follows_an_end_flag(tmp_path: Path):
+    frames = np.random.default_rng(0).integers(1, 200, (13, 5, 3), np.uint8)
+    lost = np.stack([frames[at : at + 4] for at in range(10)])
+    frames[:3] = 0
+    padded = np.stack([frames[at : at + 4] for at in range(4)])
+    flagged = episode(9, observations=lost, terminations=np.arange(9) % 5 == 3)
+    made = [episode(observations=padded), flagged, episode(observations=padded)]
+    folder = dataset(tmp_path / "made", made, Box(0, 255, (4, 5, 3), np.uint8))
+    MinariStorage.read(folder).update_episode_metadata([{"framestow_has_beginning": False}], [1])
+    with h5py.File(folder / "main_data.hdf5", "r+") as file:
+        del file["episode_0/rewards"]
+
+    memory, transferred = imported(folder, stacked_on="first_axis", skip_bad=True)
+
+    batch = memory.get(memory.sampleable_indices())
+    assert ("zeros", 1) == (memory.inner.settings.stack_padding, sum(transferred.left_out.values()))
+    np.testing.assert_array_equal(np.concatenate([lost[:-1], padded[:-1]]), batch.observation)
+    np.testing.assert_array_equal(np.concatenate([lost[1:], padded[1:]]), batch.next_observation)
 
 
 def stacks_of_floats(frames: np.ndarray) -> tuple[np.ndarray, Box]:

@@ -56,6 +56,7 @@ COLUMNS = ("actions", "rewards", "terminations", "truncations")
 class _Episode(NamedTuple):
     number: int
     frames: Any
+    stacks: Any  # ``(T + 1, depth, *frame)``, or ``None``
     actions: npt.NDArray[Any]
     rewards: npt.NDArray[Any]
     terminated: npt.NDArray[np.bool_]
@@ -111,7 +112,7 @@ class MinariData:
             dataset: folder of the dataset, or the id of a local one.
             stacked_on: axis along which observations are stacks of frames (``StackedOn``). The memory then stores
                 single frames. The import checks that stacking them again restores every observation.
-            stack_padding: padding of these stacks; ``None`` detects it from the first observation.
+            stack_padding: padding of these stacks; ``None`` detects it from the first episode's first observation.
             leave_out: keys of a ``Dict`` that are not imported, such as a ``Text``; ``"robot/name"`` for a nested one.
             skip_bad: leave out episodes that cannot be imported. ``left_out`` of the import's result counts them, and
                 its ``notes`` name them. Otherwise the first one raises its error.
@@ -135,7 +136,7 @@ class MinariData:
             )
         padding = stack_padding
         if padding is None:
-            padding = "first_frame" if stacks is None else _padding(opened, stacks)
+            padding = "first_frame" if stacks is None else _padding(opened, stacks, skip_bad)
         notes = [f"left out of the observations: {', '.join(leave_out)}"] if leave_out else []
         if opened.has_lossy_pictures():
             notes.append("the dataset stores images as JPEG: they differ from the environment's frames")
@@ -203,10 +204,10 @@ class MinariData:
         if self.stacks is None:
             return
         wanted, present = (self.stacks.depth, self.stack_padding), (memory.stack, memory.inner.settings.stack_padding)
-        if wanted != present:
+        if wanted != present or not memory.inner.settings.layout.stores_as_given:
             raise InvalidSettingsError(
                 f"the memory stacks {present[0]} frames padded by {present[1]!r}: the dataset's observations are "
-                f"stacks of {wanted[0]} padded by {wanted[1]!r}; create the memory with these"
+                f"stacks of {wanted[0]} padded by {wanted[1]!r}; create the memory with the dataset's frame and these"
             )
 
     def _read(self, number: int) -> _Episode:
@@ -229,7 +230,8 @@ class MinariData:
             actions, rewards = self.action.check_actions(actions, lengths[0]), check_rewards(rewards, lengths[0])
         except InvalidStepError as error:
             raise InvalidStepError(f"{where}: {error}") from error
-        return _Episode(number, frames, actions, rewards, terminated, truncated)
+        stacks = None if self.stacks is None else self.stacks.split(observations[0])
+        return _Episode(number, frames, stacks, actions, rewards, terminated, truncated)
 
     def _arrays(self, observations: Any, where: str) -> list[npt.NDArray[Any]]:
         """Return the observations as one array per key, in the dtypes of the space."""
@@ -258,7 +260,7 @@ class MinariData:
 def _append(memory: ReplayMemory, episode: _Episode, transferred: Transferred) -> bool:
     """Append an episode; return whether it was split after an end flag."""
     first = np.zeros(1, np.int32)
-    memory.begin(_rows(episode.frames, np.s_[:1]), first)
+    _begin(memory, episode, 0)
     last_step = len(episode.rewards) - 1
     num_parts = 1
     for step in range(last_step + 1):
@@ -267,11 +269,19 @@ def _append(memory: ReplayMemory, episode: _Episode, transferred: Transferred) -
         flags = episode.terminated[here], episode.truncated[here]
         memory.append(episode.actions[here], episode.rewards[here], *flags, frame, first)
         if step < last_step and (flags[0][0] or flags[1][0]):
-            memory.begin(frame, first)
+            _begin(memory, episode, step + 1)
             num_parts += 1
     transferred.episodes += num_parts
     transferred.transitions += last_step + 1
     return num_parts > 1
+
+
+def _begin(memory: ReplayMemory, episode: _Episode, step: int) -> None:
+    row, env_ids = np.s_[step : step + 1], np.zeros(1, np.int32)
+    if episode.stacks is None:
+        memory.begin(_rows(episode.frames, row), env_ids)
+    else:  # its older frames may be others than the padding
+        memory.inner.begin_whole(memory.inner.settings.layout.join([episode.stacks[row]]), env_ids)
 
 
 def _rows(frames: Any, rows: slice) -> Any:
@@ -401,15 +411,24 @@ def _frame_space(space: Any, stacks: Stacks) -> Any:
     return SimpleNamespace(shape=low.shape, dtype=space.dtype, low=low, high=high)
 
 
-def _padding(dataset: MinariFiles, stacks: Stacks) -> StackPadding:
-    first, _ = dataset.read(0)
-    fitting = _paddings_of(np.asarray(first["observations"])[0], stacks)
-    if not fitting:
-        raise InvalidSettingsError(
-            f"{dataset.id}: the first observation is padded neither by its newest frame nor by zeros: a memory would "
-            "return another observation; use stacked_on='no'"
-        )
-    return "first_frame" if "first_frame" in fitting else "zeros"
+def _padding(dataset: MinariFiles, stacks: Stacks, skip_bad: bool) -> StackPadding:
+    """Return the padding of the first episode whose beginning is there."""
+    for number in range(dataset.total_episodes):
+        try:
+            data, metadata = dataset.read(number)
+            if not metadata.get(HAS_BEGINNING, True):
+                continue
+            fitting = _paddings_of(np.asarray(data["observations"])[0], stacks)
+            if fitting:
+                return "first_frame" if "first_frame" in fitting else "zeros"
+            raise InvalidSettingsError(
+                f"{dataset.id}: episode {number}: the first observation is padded neither by its newest frame nor by "
+                "zeros: a memory would return another observation; use stacked_on='no'"
+            )
+        except (DamagedDataError, InvalidSettingsError) as error:
+            if not skip_bad:
+                raise type(error)(f"{error}; {SKIP_BAD}") from error
+    return "first_frame"
 
 
 ENV_ID = "framestow_env_id"
