@@ -375,6 +375,17 @@ def test_an_invalid_description_is_refused(description: MinariDescription, messa
         export_minari(memory, tmp_path / "out", description)
 
 
+@pytest.mark.parametrize("key", ["a/b", "", ".", "..", "a\nb", "a" * 201])
+def test_a_key_that_no_file_can_have_is_refused_before_an_export(key: str, tmp_path: Path):
+    memory = ReplayMemory(9, Dict({"robot": Dict({key: PIXELS, "a": PIXELS})}), 4)
+    shown = {"robot": dict.fromkeys([key, "a"], np.zeros(PIXELS.shape, np.uint8))}
+    memory.add(shown, 1, 0.0, shown, True, False)
+
+    with pytest.raises(InvalidSettingsError, match=re.escape(f"observations have the key {key!r}: a dataset's keys")):
+        export_minari(memory, tmp_path / "a-v0", MinariDescription("a-v0"))
+    assert [] == list(tmp_path.iterdir())
+
+
 def test_an_export_to_a_relative_path_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     play = SmallPlay(((4, "terminated"),)).recorded()
     monkeypatch.chdir(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import ObservationSpec, equal_rows, map_arrays, observation_spec
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding, pad_window
 from framestow.interface import clause, one_line, plural
-from framestow.offline.minari_files import MinariFiles, load_minari, open_files
+from framestow.offline.minari_files import MAX_NAME, MinariFiles, load_minari, open_files
 from framestow.offline.transfer import (
     SKIP_BAD,
     Progress,
@@ -490,8 +491,8 @@ def export_minari(
         progress: called with bytes of frames done and in total.
 
     Raises:
-        InvalidSettingsError: before anything is written, for an invalid id, an unknown environment, an empty memory or
-            an existing ``folder``.
+        InvalidSettingsError: before anything is written, for an invalid id, an unknown environment, an empty memory, an
+            existing ``folder``, or keys of observations that are no names in a file.
         MissingExtraError: Minari or a package for the file format is missing.
     """
     check_transfer(memory, progress)
@@ -504,6 +505,13 @@ def export_minari(
     if not len(memory):
         raise InvalidSettingsError("the memory has no transition: there is nothing to export; append steps first")
     _check_id(minari, description.dataset_id)
+    for key in itertools.chain.from_iterable(array.path for array in memory.inner.settings.layout.arrays):
+        name = str(key)  # in the file
+        if name in ("", ".", "..") or "/" in name or not name.isprintable() or len(name) > MAX_NAME:
+            raise InvalidSettingsError(
+                f"observations have the key {key!r}: a dataset's keys are 1 to {MAX_NAME} printable characters "
+                "other than '/', and not '.' or '..'; export a memory with other keys"
+            )
     env_spec = _env_spec(description.environment)
     transferred = Transferred(notes=_notes(memory))
     episode_metadata: list[dict[str, Any]] = []
