@@ -443,9 +443,21 @@ def test_nothing_remains_after_a_ctrl_c_during_an_export(layout: str, tmp_path: 
     assert len(imported(tmp_path / "out" / FILES[layout])) == 5
 
 
+PART = np.zeros(3, np.uint8)
+
+
+def of_tuple(first) -> ReplayMemory:
+    memory = ReplayMemory(9, map_arrays(lambda part: FrameSpec(part.shape), (first, PART)), 4)
+    memory.add((first, PART), 1, 0.0, (first, PART), True, False)
+    return memory
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"memory": of_tuple((PART,)), "layout": "d3rlpy"}, "a tuple: d3rlpy has one array for each part; export it"),
+        ({"memory": of_tuple({"a": PART}), "layout": "d3rlpy"}, "a tuple: d3rlpy has one array for each part; export"),
+        ({"memory": of_tuple({"a": PART})}, "a tuple: d4rl has one array for them; export it to Minari"),
         ({"path": "made.txt", "layout": "npz"}, "end the name with .npz"),
         ({"layout": "hdf5"}, "layout is 'hdf5': it must be one of"),
         ({"memory": ReplayMemory(9, SPACES["vector"], 4)}, "the memory has no transition"),

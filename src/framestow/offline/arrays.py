@@ -382,7 +382,7 @@ def export_arrays(
 
     Raises:
         InvalidSettingsError: before anything is written, for an empty memory, an existing file, or observations that
-            the layout does not have: dicts, and tuples unless it is d3rlpy's.
+            the layout does not have: dicts, and tuples unless it is d3rlpy's and each part is an array.
         MissingExtraError: h5py is not installed.
     """
     check_transfer(memory, progress)
@@ -391,10 +391,12 @@ def export_arrays(
     shown = memory.observations()
     if not len(memory):
         raise InvalidSettingsError("the memory has no transition: there is nothing to export; append steps first")
-    if isinstance(shown, dict) or (isinstance(shown, tuple) and layout != "d3rlpy"):
-        ways = "export it to Minari" if isinstance(shown, dict) else "take the layout d3rlpy, or export it to Minari"
+    is_of_arrays = isinstance(shown, tuple) and not any(isinstance(part, dict | tuple) for part in shown)
+    if isinstance(shown, dict | tuple) and not (is_of_arrays and layout == "d3rlpy"):
+        ways = "take the layout d3rlpy, or export it to Minari" if is_of_arrays else "export it to Minari"
         raise InvalidSettingsError(
-            f"observations are a {type(shown).__name__}: {layout} has one array for them; {ways}"
+            f"observations are a {type(shown).__name__}: {layout} has one array for "
+            f"{'each part' if isinstance(shown, tuple) and layout == 'd3rlpy' else 'them'}; {ways}"
         )
     if layout == "npz" and path.suffix != ".npz":
         raise InvalidSettingsError(f"path is {path}: NumPy finds such a file by its ending; end the name with .npz")
