@@ -327,6 +327,11 @@ def _flat_episodes(file: ArrayFile) -> Iterator[_Episode]:
     cuts = [file.column(name) for name in (TIMEOUTS, EPISODE_ENDS) if name in file.names]
     if any(len(column) != len(terminals) for column in cuts) or not len(terminals):
         raise DamagedDataError(f"{file.path}: terminals and {TIMEOUTS} have different lengths, or none; make it again")
+    for column in (terminals, *cuts):
+        if math.prod(column.shape[1:]) != 1:
+            raise DamagedDataError(
+                f"{file.path}: {column.name} has shape {column.shape}: a row must have one flag; make it again"
+            )
     number = start = 0
     for first in range(0, len(terminals), FLAGS_AT_ONCE):
         stop = min(first + FLAGS_AT_ONCE, len(terminals))
