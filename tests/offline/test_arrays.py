@@ -321,6 +321,20 @@ def test_a_wrong_value_is_refused_with_its_place(change, error, message: str, tm
         ArrayData.open(path)
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="Linux lists a process's open files there")
+@pytest.mark.parametrize("file", ["made.npz", "made.hdf5"])
+def test_a_file_is_closed_after_it_was_opened_and_after_an_import(file: str, tmp_path: Path):
+    path = write(tmp_path / file, flat_steps())
+    opened = []
+    data = ArrayData.open(path)
+    opened += [link.resolve() for link in Path("/proc/self/fd").iterdir()]
+    data.import_into(ReplayMemory(6, data.observation_space, data.action_space))
+    opened += [link.resolve() for link in Path("/proc/self/fd").iterdir()]
+
+    assert opened
+    assert path.resolve() not in opened
+
+
 def test_other_arrays_are_refused_with_their_names(tmp_path: Path):
     with pytest.raises(
         InvalidSettingsError, match=r"no actions and no rewards.*but the arrays observations, terminals"

@@ -18,7 +18,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -146,7 +146,6 @@ class _Columns(NamedTuple):
         return zip(*shaped, strict=True) if self.is_tuple else iter(shaped[0])
 
 
-@lru_cache(maxsize=1)  # so that the episodes of one array find it open, at the place where the one before ended
 def _columns_of(file: ArrayFile, suffix: str) -> _Columns:
     """Return the arrays whose names end with ``suffix``; raise ``DamagedDataError`` if one is missing or short."""
 
@@ -232,9 +231,10 @@ class ArrayData:
         largest = array_bytes = num_steps = num_left_out = 0
         columns = first = None
         with open_arrays(path) as file:
+            columns_of = lru_cache(maxsize=1)(partial(_columns_of, file))  # episodes of one array find it open
             for episode in _episodes_of(file):
                 try:
-                    columns = _columns_of(file, episode.suffix)
+                    columns = columns_of(episode.suffix)
                     first = first or columns
                     largest = max(largest, _check(columns, episode, first, num_actions or MOST_ACTIONS, skip_bad))
                 except (DamagedDataError, InvalidStepError) as error:
@@ -279,8 +279,9 @@ class ArrayData:
         check_transfer(memory, progress)
         result = Transferred(left_out=dict(self.left_out), notes=list(self.notes))
         with open_arrays(self.path) as file:
+            columns_of = lru_cache(maxsize=1)(partial(_columns_of, file))  # episodes of one array find it open
             for episode in self._episodes:
-                columns = _columns_of(file, episode.suffix)
+                columns = columns_of(episode.suffix)
                 row_bytes = sum(column.row_bytes for column in columns.observations)
                 num_left = columns.num_steps(episode)
                 result.episodes += num_left > 0
