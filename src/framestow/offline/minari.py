@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
@@ -135,13 +135,11 @@ class MinariData:
             raise InvalidSettingsError(
                 f"{opened.id}: the dataset has no step: there is nothing to import; give another dataset"
             )
-        padding = stack_padding
-        if padding is None:
-            padding = "first_frame" if stacks is None else _padding(opened, stacks, skip_bad)
         notes = [f"left out of the observations: {', '.join(leave_out)}"] if leave_out else []
         if opened.has_lossy_pictures():
             notes.append("the dataset stores images as JPEG: they differ from the environment's frames")
-        return cls(opened, frame, action, stacks, padding, tuple(notes), skip_bad)
+        data = cls(opened, frame, action, stacks, stack_padding or "first_frame", tuple(notes), skip_bad)
+        return data if stacks is None or stack_padding else replace(data, stack_padding=data._padding(stacks))
 
     @property
     def name(self) -> str:
@@ -211,6 +209,27 @@ class MinariData:
                 f"stacks of {wanted[0]} padded by {wanted[1]!r}; create the memory with the dataset's frame and these"
             )
 
+    def _padding(self, stacks: Stacks) -> StackPadding:
+        """Return the padding of the first episode whose beginning is there."""
+        for number in range(self.files.total_episodes):
+            where = f"{self.files.id}: episode {number}"
+            try:
+                data, metadata = self.files.read(number)
+                if not metadata.get(HAS_BEGINNING, True):
+                    continue
+                [observations] = self._arrays(data["observations"], where)
+                fitting = _paddings_of(observations[0], stacks)
+                if fitting:
+                    return "first_frame" if "first_frame" in fitting else "zeros"
+                raise InvalidSettingsError(
+                    f"{where}: the first observation is padded neither by its newest frame nor by zeros: a memory "
+                    "would return another observation; use stacked_on='no'"
+                )
+            except (DamagedDataError, InvalidSettingsError) as error:
+                if not self.skip_bad:
+                    raise type(error)(f"{error}; {SKIP_BAD}") from error
+        return "first_frame"
+
     def _read(self, number: int) -> _Episode:
         where = f"{self.files.id}: episode {number}"
         data, metadata = self.files.read(number)
@@ -238,12 +257,20 @@ class MinariData:
         """Return the observations as one array per key, in the dtypes of the space."""
         try:
             observations = _chosen(self.frame.structure, observations)
-            parts = zip(self.frame.arrays, self.frame.flatten(observations), strict=True)
+            parts = [np.asarray(part) for part in self.frame.flatten(observations)]
         except InvalidStepError as error:
             raise DamagedDataError(
                 f"{where}: its observations do not match its space ({error}); download the dataset again"
             ) from error
-        return [_as_dtype(np.asarray(part), array.frame.dtype, where + array.subscript) for array, part in parts]
+        for array, part in zip(self.frame.arrays, parts, strict=True):
+            shape = array.observed_shape if self.stacks is None else self.stacks.observation_shape(array.frame.shape)
+            if not part.size or part.shape[1:] != shape:
+                raise DamagedDataError(
+                    f"{where}: observations{array.subscript} have shape {part.shape}: its space has {shape}, and there "
+                    "must be one; download the dataset again"
+                )
+        pairs = zip(self.frame.arrays, parts, strict=True)
+        return [_as_dtype(part, array.frame.dtype, where + array.subscript) for array, part in pairs]
 
     def _frames(self, arrays: list[npt.NDArray[Any]], metadata: dict[str, Any], where: str) -> Any:
         if self.stacks is None:
@@ -410,26 +437,6 @@ def _frame_space(space: Any, stacks: Stacks) -> Any:
     """Return the space of the newest frame of a stack."""
     low, high = (stacks.split(bounds[None])[0, -1] for bounds in (space.low, space.high))
     return SimpleNamespace(shape=low.shape, dtype=space.dtype, low=low, high=high)
-
-
-def _padding(dataset: MinariFiles, stacks: Stacks, skip_bad: bool) -> StackPadding:
-    """Return the padding of the first episode whose beginning is there."""
-    for number in range(dataset.total_episodes):
-        try:
-            data, metadata = dataset.read(number)
-            if not metadata.get(HAS_BEGINNING, True):
-                continue
-            fitting = _paddings_of(np.asarray(data["observations"])[0], stacks)
-            if fitting:
-                return "first_frame" if "first_frame" in fitting else "zeros"
-            raise InvalidSettingsError(
-                f"{dataset.id}: episode {number}: the first observation is padded neither by its newest frame nor by "
-                "zeros: a memory would return another observation; use stacked_on='no'"
-            )
-        except (DamagedDataError, InvalidSettingsError) as error:
-            if not skip_bad:
-                raise type(error)(f"{error}; {SKIP_BAD}") from error
-    return "first_frame"
 
 
 ENV_ID = "framestow_env_id"
