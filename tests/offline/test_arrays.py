@@ -304,6 +304,9 @@ def test_a_file_that_was_cut_short_or_is_another_is_refused(file: str, share: fl
         ),
         ({"actions": np.array([0, 0, -1, 0, 0, 0])}, InvalidStepError, "episode 0: from its row 0 on, action is -1"),
         ({"terminals": np.full(6, 0.5)}, InvalidStepError, "made.npz: terminals is 0.5"),
+        ({"terminals": np.zeros((6, 2))}, DamagedDataError, "terminals has shape (6, 2): a row must have one flag"),
+        ({"timeouts": np.zeros((6, 2))}, DamagedDataError, "timeouts has shape (6, 2): a row must have one flag"),
+        ({"actions": np.zeros((6, 0))}, DamagedDataError, "actions: it cannot be read: its shape is (6, 0): a row has"),
         ({"timeouts": np.zeros(5)}, DamagedDataError, "terminals and timeouts have different lengths"),
         ({"next_observations": np.zeros((6, 4), np.float32)}, DamagedDataError, "next observations must be as the"),
         ({name: np.zeros((0, *shape[1:])) for name, shape in STEPS.items()}, DamagedDataError, "lengths, or none"),
@@ -316,6 +319,20 @@ def test_a_wrong_value_is_refused_with_its_place(change, error, message: str, tm
 
     with pytest.raises(error, match=re.escape(message)):
         ArrayData.open(path)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="Linux lists a process's open files there")
+@pytest.mark.parametrize("file", ["made.npz", "made.hdf5"])
+def test_a_file_is_closed_after_it_was_opened_and_after_an_import(file: str, tmp_path: Path):
+    path = write(tmp_path / file, flat_steps())
+    opened = []
+    data = ArrayData.open(path)
+    opened += [link.resolve() for link in Path("/proc/self/fd").iterdir()]
+    data.import_into(ReplayMemory(6, data.observation_space, data.action_space))
+    opened += [link.resolve() for link in Path("/proc/self/fd").iterdir()]
+
+    assert opened
+    assert path.resolve() not in opened
 
 
 def test_other_arrays_are_refused_with_their_names(tmp_path: Path):
@@ -443,11 +460,23 @@ def test_nothing_remains_after_a_ctrl_c_during_an_export(layout: str, tmp_path: 
     assert len(imported(tmp_path / "out" / FILES[layout])) == 5
 
 
+PART = np.zeros(3, np.uint8)
+
+
+def of_tuple(first) -> ReplayMemory:
+    memory = ReplayMemory(9, map_arrays(lambda part: FrameSpec(part.shape), (first, PART)), 4)
+    memory.add((first, PART), 1, 0.0, (first, PART), True, False)
+    return memory
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"path": "made.txt", "layout": "npz"}, "the ending .npz belongs to the layout npz"),
         ({"path": "made.npz", "layout": "d3rlpy"}, "the ending .npz belongs to the layout npz"),
+        ({"memory": of_tuple((PART,)), "layout": "d3rlpy"}, "a tuple: d3rlpy has one array for each part; export it"),
+        ({"memory": of_tuple({"a": PART}), "layout": "d3rlpy"}, "a tuple: d3rlpy has one array for each part; export"),
+        ({"memory": of_tuple({"a": PART})}, "a tuple: d4rl has one array for them; export it to Minari"),
         ({"layout": "hdf5"}, "layout is 'hdf5': it must be one of"),
         ({"memory": ReplayMemory(9, SPACES["vector"], 4)}, "the memory has no transition"),
         ({"memory": None}, "memory is None"),

@@ -207,6 +207,24 @@ def test_observations_that_are_not_stacks_are_refused(change: tuple[int, int], m
         imported(folder, stacked_on="first_axis")
 
 
+def test_stacks_are_imported_exactly_where_a_beginning_is_lost_or_follows_an_end_flag(tmp_path: Path):
+    frames = np.random.default_rng(0).integers(1, 200, (13, 5, 3), np.uint8)
+    lost = np.stack([frames[at : at + 4] for at in range(10)])
+    frames[:3] = 0
+    padded = np.stack([frames[at : at + 4] for at in range(4)])
+    flagged = episode(9, observations=lost, terminations=np.arange(9) % 5 == 3)
+    made = [episode(observations=padded[:, :3]), flagged, episode(observations=padded)]
+    folder = dataset(tmp_path / "made", made, Box(0, 255, (4, 5, 3), np.uint8))
+    MinariStorage.read(folder).update_episode_metadata([{"framestow_has_beginning": False}], [1])
+
+    memory, transferred = imported(folder, stacked_on="first_axis", skip_bad=True)
+
+    batch = memory.get(memory.sampleable_indices())
+    assert ("zeros", 1) == (memory.inner.settings.stack_padding, sum(transferred.left_out.values()))
+    np.testing.assert_array_equal(np.concatenate([lost[:-1], padded[:-1]]), batch.observation)
+    np.testing.assert_array_equal(np.concatenate([lost[1:], padded[1:]]), batch.next_observation)
+
+
 def stacks_of_floats(frames: np.ndarray) -> tuple[np.ndarray, Box]:
     padded = np.concatenate([frames[:1]] * 3 + [frames])
     stacks = np.stack([padded[at : at + 4] for at in range(len(frames))])
@@ -260,6 +278,8 @@ def test_unsupported_spaces_are_refused(observations, actions, message: str, tmp
     [
         ({"rewards": np.array([0, np.nan, 0])}, InvalidStepError, "episode 0: reward is nan at row 1"),
         ({"actions": np.array([0, 6, 0])}, InvalidStepError, "episode 0: action is 6"),
+        ({"observations": np.zeros((4, 3, 5))}, DamagedDataError, "episode 0: observations have shape (4, 3, 5): its"),
+        ({"observations": np.zeros(4)}, DamagedDataError, "episode 0: observations have shape (4,): its space has"),
         ({"actions": np.array([0, 1])}, DamagedDataError, "episode 0: it has 4 observations and [2, 3, 3, 3] actions"),
         (
             {"observations": np.full((4, 5, 3), 0.5)},
@@ -352,6 +372,17 @@ def test_an_invalid_description_is_refused(description: MinariDescription, messa
 
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         export_minari(memory, tmp_path / "out", description)
+
+
+@pytest.mark.parametrize("key", ["a/b", "", ".", "..", "a\nb", "a" * 201])
+def test_a_key_that_no_file_can_have_is_refused_before_an_export(key: str, tmp_path: Path):
+    memory = ReplayMemory(9, Dict({"robot": Dict({key: PIXELS, "a": PIXELS})}), 4)
+    shown = {"robot": dict.fromkeys([key, "a"], np.zeros(PIXELS.shape, np.uint8))}
+    memory.add(shown, 1, 0.0, shown, True, False)
+
+    with pytest.raises(InvalidSettingsError, match=re.escape(f"observations have the key {key!r}: a dataset's keys")):
+        export_minari(memory, tmp_path / "a-v0", MinariDescription("a-v0"))
+    assert [] == list(tmp_path.iterdir())
 
 
 def test_an_export_to_a_relative_path_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

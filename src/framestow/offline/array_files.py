@@ -82,6 +82,8 @@ class Column:
     def __post_init__(self) -> None:
         if self.dtype.kind not in "biuf" or self.dtype.itemsize > MAX_ITEM_BYTES:
             raise ValueError(f"its dtype is {self.dtype}, and not one of numbers")
+        if not self.row_bytes:
+            raise ValueError(f"its shape is {self.shape}: a row has no number")
         if self.row_bytes > MAX_FRAME_BYTES:
             raise ValueError(f"a row has {self.row_bytes:,} bytes")
 

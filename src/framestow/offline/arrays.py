@@ -18,7 +18,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -146,7 +146,6 @@ class _Columns(NamedTuple):
         return zip(*shaped, strict=True) if self.is_tuple else iter(shaped[0])
 
 
-@lru_cache(maxsize=1)  # so that the episodes of one array find it open, at the place where the one before ended
 def _columns_of(file: ArrayFile, suffix: str) -> _Columns:
     """Return the arrays whose names end with ``suffix``; raise ``DamagedDataError`` if one is missing or short."""
 
@@ -232,9 +231,10 @@ class ArrayData:
         largest = array_bytes = num_steps = num_left_out = 0
         columns = first = None
         with open_arrays(path) as file:
+            columns_of = lru_cache(maxsize=1)(partial(_columns_of, file))  # episodes of one array find it open
             for episode in _episodes_of(file):
                 try:
-                    columns = _columns_of(file, episode.suffix)
+                    columns = columns_of(episode.suffix)
                     first = first or columns
                     largest = max(largest, _check(columns, episode, first, num_actions or MOST_ACTIONS, skip_bad))
                 except (DamagedDataError, InvalidStepError) as error:
@@ -279,8 +279,9 @@ class ArrayData:
         check_transfer(memory, progress)
         result = Transferred(left_out=dict(self.left_out), notes=list(self.notes))
         with open_arrays(self.path) as file:
+            columns_of = lru_cache(maxsize=1)(partial(_columns_of, file))  # episodes of one array find it open
             for episode in self._episodes:
-                columns = _columns_of(file, episode.suffix)
+                columns = columns_of(episode.suffix)
                 row_bytes = sum(column.row_bytes for column in columns.observations)
                 num_left = columns.num_steps(episode)
                 result.episodes += num_left > 0
@@ -327,6 +328,11 @@ def _flat_episodes(file: ArrayFile) -> Iterator[_Episode]:
     cuts = [file.column(name) for name in (TIMEOUTS, EPISODE_ENDS) if name in file.names]
     if any(len(column) != len(terminals) for column in cuts) or not len(terminals):
         raise DamagedDataError(f"{file.path}: terminals and {TIMEOUTS} have different lengths, or none; make it again")
+    for column in (terminals, *cuts):
+        if math.prod(column.shape[1:]) != 1:
+            raise DamagedDataError(
+                f"{file.path}: {column.name} has shape {column.shape}: a row must have one flag; make it again"
+            )
     number = start = 0
     for first in range(0, len(terminals), FLAGS_AT_ONCE):
         stop = min(first + FLAGS_AT_ONCE, len(terminals))
@@ -382,7 +388,7 @@ def export_arrays(
 
     Raises:
         InvalidSettingsError: before anything is written, for an empty memory, an existing file, or observations that
-            the layout does not have: dicts, and tuples unless it is d3rlpy's.
+            the layout does not have: dicts, and tuples unless it is d3rlpy's and each part is an array.
         MissingExtraError: h5py is not installed.
     """
     check_transfer(memory, progress)
@@ -391,10 +397,12 @@ def export_arrays(
     shown = memory.observations()
     if not len(memory):
         raise InvalidSettingsError("the memory has no transition: there is nothing to export; append steps first")
-    if isinstance(shown, dict) or (isinstance(shown, tuple) and layout != "d3rlpy"):
-        ways = "export it to Minari" if isinstance(shown, dict) else "take the layout d3rlpy, or export it to Minari"
+    is_of_arrays = isinstance(shown, tuple) and not any(isinstance(part, dict | tuple) for part in shown)
+    if isinstance(shown, dict | tuple) and not (is_of_arrays and layout == "d3rlpy"):
+        ways = "take the layout d3rlpy, or export it to Minari" if is_of_arrays else "export it to Minari"
         raise InvalidSettingsError(
-            f"observations are a {type(shown).__name__}: {layout} has one array for them; {ways}"
+            f"observations are a {type(shown).__name__}: {layout} has one array for "
+            f"{'each part' if isinstance(shown, tuple) and layout == 'd3rlpy' else 'them'}; {ways}"
         )
     if (layout == "npz") != (path.suffix == ".npz"):
         raise InvalidSettingsError(
@@ -515,7 +523,8 @@ def from_stable_baselines3(buffer: Any, capacity: int | None = None, **settings:
         )
     size, observations = buffer.buffer_size, buffer.observations
     is_shared = getattr(buffer, "optimize_memory_usage", False) and not hasattr(buffer, "memory")
-    rows = (np.arange(size) + buffer.pos) % size if buffer.full else np.arange(buffer.pos)
+    count = buffer.size()  # with ``max_bytes``, those of a drop-in end at ``pos``, and begin anywhere
+    rows = (np.arange(count) + buffer.pos - count) % size
     rows = rows[1:] if is_shared and buffer.full else rows
     if not len(rows):
         raise InvalidSettingsError("buffer is empty: there is nothing to import; call it after model.learn()")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
@@ -24,7 +25,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import ObservationSpec, equal_rows, map_arrays, observation_spec
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding, pad_window
 from framestow.interface import clause, one_line, plural
-from framestow.offline.minari_files import MinariFiles, load_minari, open_files
+from framestow.offline.minari_files import MAX_NAME, MinariFiles, load_minari, open_files
 from framestow.offline.transfer import (
     SKIP_BAD,
     Progress,
@@ -56,6 +57,7 @@ COLUMNS = ("actions", "rewards", "terminations", "truncations")
 class _Episode(NamedTuple):
     number: int
     frames: Any
+    stacks: Any  # ``(T + 1, depth, *frame)``, or ``None``
     actions: npt.NDArray[Any]
     rewards: npt.NDArray[Any]
     terminated: npt.NDArray[np.bool_]
@@ -111,7 +113,7 @@ class MinariData:
             dataset: folder of the dataset, or the id of a local one.
             stacked_on: axis along which observations are stacks of frames (``StackedOn``). The memory then stores
                 single frames. The import checks that stacking them again restores every observation.
-            stack_padding: padding of these stacks; ``None`` detects it from the first observation.
+            stack_padding: padding of these stacks; ``None`` detects it from the first episode's first observation.
             leave_out: keys of a ``Dict`` that are not imported, such as a ``Text``; ``"robot/name"`` for a nested one.
             skip_bad: leave out episodes that cannot be imported. ``left_out`` of the import's result counts them, and
                 its ``notes`` name them. Otherwise the first one raises its error.
@@ -133,13 +135,11 @@ class MinariData:
             raise InvalidSettingsError(
                 f"{opened.id}: the dataset has no step: there is nothing to import; give another dataset"
             )
-        padding = stack_padding
-        if padding is None:
-            padding = "first_frame" if stacks is None else _padding(opened, stacks)
         notes = [f"left out of the observations: {', '.join(leave_out)}"] if leave_out else []
         if opened.has_lossy_pictures():
             notes.append("the dataset stores images as JPEG: they differ from the environment's frames")
-        return cls(opened, frame, action, stacks, padding, tuple(notes), skip_bad)
+        data = cls(opened, frame, action, stacks, stack_padding or "first_frame", tuple(notes), skip_bad)
+        return data if stacks is None or stack_padding else replace(data, stack_padding=data._padding(stacks))
 
     @property
     def name(self) -> str:
@@ -203,11 +203,32 @@ class MinariData:
         if self.stacks is None:
             return
         wanted, present = (self.stacks.depth, self.stack_padding), (memory.stack, memory.inner.settings.stack_padding)
-        if wanted != present:
+        if wanted != present or not memory.inner.settings.layout.stores_as_given:
             raise InvalidSettingsError(
                 f"the memory stacks {present[0]} frames padded by {present[1]!r}: the dataset's observations are "
-                f"stacks of {wanted[0]} padded by {wanted[1]!r}; create the memory with these"
+                f"stacks of {wanted[0]} padded by {wanted[1]!r}; create the memory with the dataset's frame and these"
             )
+
+    def _padding(self, stacks: Stacks) -> StackPadding:
+        """Return the padding of the first episode whose beginning is there."""
+        for number in range(self.files.total_episodes):
+            where = f"{self.files.id}: episode {number}"
+            try:
+                data, metadata = self.files.read(number)
+                if not metadata.get(HAS_BEGINNING, True):
+                    continue
+                [observations] = self._arrays(data["observations"], where)
+                fitting = _paddings_of(observations[0], stacks)
+                if fitting:
+                    return "first_frame" if "first_frame" in fitting else "zeros"
+                raise InvalidSettingsError(
+                    f"{where}: the first observation is padded neither by its newest frame nor by zeros: a memory "
+                    "would return another observation; use stacked_on='no'"
+                )
+            except (DamagedDataError, InvalidSettingsError) as error:
+                if not self.skip_bad:
+                    raise type(error)(f"{error}; {SKIP_BAD}") from error
+        return "first_frame"
 
     def _read(self, number: int) -> _Episode:
         where = f"{self.files.id}: episode {number}"
@@ -229,18 +250,27 @@ class MinariData:
             actions, rewards = self.action.check_actions(actions, lengths[0]), check_rewards(rewards, lengths[0])
         except InvalidStepError as error:
             raise InvalidStepError(f"{where}: {error}") from error
-        return _Episode(number, frames, actions, rewards, terminated, truncated)
+        stacks = None if self.stacks is None else self.stacks.split(observations[0])
+        return _Episode(number, frames, stacks, actions, rewards, terminated, truncated)
 
     def _arrays(self, observations: Any, where: str) -> list[npt.NDArray[Any]]:
         """Return the observations as one array per key, in the dtypes of the space."""
         try:
             observations = _chosen(self.frame.structure, observations)
-            parts = zip(self.frame.arrays, self.frame.flatten(observations), strict=True)
+            parts = [np.asarray(part) for part in self.frame.flatten(observations)]
         except InvalidStepError as error:
             raise DamagedDataError(
                 f"{where}: its observations do not match its space ({error}); download the dataset again"
             ) from error
-        return [_as_dtype(np.asarray(part), array.frame.dtype, where + array.subscript) for array, part in parts]
+        for array, part in zip(self.frame.arrays, parts, strict=True):
+            shape = array.observed_shape if self.stacks is None else self.stacks.observation_shape(array.frame.shape)
+            if not part.size or part.shape[1:] != shape:
+                raise DamagedDataError(
+                    f"{where}: observations{array.subscript} have shape {part.shape}: its space has {shape}, and there "
+                    "must be one; download the dataset again"
+                )
+        pairs = zip(self.frame.arrays, parts, strict=True)
+        return [_as_dtype(part, array.frame.dtype, where + array.subscript) for array, part in pairs]
 
     def _frames(self, arrays: list[npt.NDArray[Any]], metadata: dict[str, Any], where: str) -> Any:
         if self.stacks is None:
@@ -258,7 +288,7 @@ class MinariData:
 def _append(memory: ReplayMemory, episode: _Episode, transferred: Transferred) -> bool:
     """Append an episode; return whether it was split after an end flag."""
     first = np.zeros(1, np.int32)
-    memory.begin(_rows(episode.frames, np.s_[:1]), first)
+    _begin(memory, episode, 0)
     last_step = len(episode.rewards) - 1
     num_parts = 1
     for step in range(last_step + 1):
@@ -267,11 +297,19 @@ def _append(memory: ReplayMemory, episode: _Episode, transferred: Transferred) -
         flags = episode.terminated[here], episode.truncated[here]
         memory.append(episode.actions[here], episode.rewards[here], *flags, frame, first)
         if step < last_step and (flags[0][0] or flags[1][0]):
-            memory.begin(frame, first)
+            _begin(memory, episode, step + 1)
             num_parts += 1
     transferred.episodes += num_parts
     transferred.transitions += last_step + 1
     return num_parts > 1
+
+
+def _begin(memory: ReplayMemory, episode: _Episode, step: int) -> None:
+    row, env_ids = np.s_[step : step + 1], np.zeros(1, np.int32)
+    if episode.stacks is None:
+        memory.begin(_rows(episode.frames, row), env_ids)
+    else:  # its older frames may be others than the padding
+        memory.inner.begin_whole(memory.inner.settings.layout.join([episode.stacks[row]]), env_ids)
 
 
 def _rows(frames: Any, rows: slice) -> Any:
@@ -401,17 +439,6 @@ def _frame_space(space: Any, stacks: Stacks) -> Any:
     return SimpleNamespace(shape=low.shape, dtype=space.dtype, low=low, high=high)
 
 
-def _padding(dataset: MinariFiles, stacks: Stacks) -> StackPadding:
-    first, _ = dataset.read(0)
-    fitting = _paddings_of(np.asarray(first["observations"])[0], stacks)
-    if not fitting:
-        raise InvalidSettingsError(
-            f"{dataset.id}: the first observation is padded neither by its newest frame nor by zeros: a memory would "
-            "return another observation; use stacked_on='no'"
-        )
-    return "first_frame" if "first_frame" in fitting else "zeros"
-
-
 ENV_ID = "framestow_env_id"
 
 DataFormat: TypeAlias = Literal["hdf5", "arrow", "parquet"]  # Minari checks it
@@ -471,8 +498,8 @@ def export_minari(
         progress: called with bytes of frames done and in total.
 
     Raises:
-        InvalidSettingsError: before anything is written, for an invalid id, an unknown environment, an empty memory or
-            an existing ``folder``.
+        InvalidSettingsError: before anything is written, for an invalid id, an unknown environment, an empty memory, an
+            existing ``folder``, or keys of observations that are no names in a file.
         MissingExtraError: Minari or a package for the file format is missing.
     """
     check_transfer(memory, progress)
@@ -485,6 +512,13 @@ def export_minari(
     if not len(memory):
         raise InvalidSettingsError("the memory has no transition: there is nothing to export; append steps first")
     _check_id(minari, description.dataset_id)
+    for key in itertools.chain.from_iterable(array.path for array in memory.inner.settings.layout.arrays):
+        name = str(key)  # in the file
+        if name in ("", ".", "..") or "/" in name or not name.isprintable() or len(name) > MAX_NAME:
+            raise InvalidSettingsError(
+                f"observations have the key {key!r}: a dataset's keys are 1 to {MAX_NAME} printable characters "
+                "other than '/', and not '.' or '..'; export a memory with other keys"
+            )
     env_spec = _env_spec(description.environment)
     transferred = Transferred(notes=_notes(memory))
     episode_metadata: list[dict[str, Any]] = []

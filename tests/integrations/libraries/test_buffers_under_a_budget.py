@@ -12,6 +12,7 @@ from stable_baselines3.common import buffers
 from framestow.errors import InvalidSettingsError
 from framestow.integrations import cleanrl
 from framestow.integrations import stable_baselines3 as sb3
+from framestow.offline import from_stable_baselines3
 from integrations.libraries.sb3_play import Play, assert_equal_samples
 
 PICTURES, ACTIONS = spaces.Box(0, 255, (4, 36, 36), np.uint8), spaces.Discrete(4)
@@ -113,6 +114,9 @@ def test_a_ring_turns_under_a_budget_and_comes_back_from_a_pickle():
         ranks = np.random.randint(0, buffer.size(), BATCH)
         expected = np.array(rewards, np.float32)[-buffer.size() :][ranks]
         np.testing.assert_array_equal(expected, draw(buffer, 0).rewards[:, 0])
+    memory = from_stable_baselines3(ours)
+    newest_rewards = memory.get(np.arange(len(memory))).reward
+    np.testing.assert_array_equal(np.array(rewards, np.float32)[-ours.size() :], newest_rewards)
 
 
 def test_priorities_under_a_budget_draw_stored_steps_only():
