@@ -2,7 +2,9 @@
 
 import pickle
 import re
+from copy import deepcopy
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -231,9 +233,48 @@ def test_all_keys_except_pixels_can_be_rewritten():
     data["pixels"] = data["pixels"] + 1
     with pytest.raises(InvalidStepError, match=r"^new pixels are written to the positions"):
         ours[some] = data
-    with pytest.raises(InvalidStepError, match="would write into packed pixels"):
-        ours[:]["pixels"].zero_()
     assert_equal(theirs[:], ours[:])
+
+
+def packed_pixels():
+    ours = buffer_of(FramestowStorage(SIZE, ndim=2))
+    ours.extend(Play(0, 3).batch(5)[0])
+    return ours.storage[:]["pixels"]
+
+
+READS = {
+    "an array": np.asarray,
+    "lists": lambda pixels: pixels.tolist(),
+    "a deep copy": deepcopy,
+    "DLPack": torch.from_dlpack,
+    "a shift": lambda pixels: pixels << 1,
+    "the last axis": lambda pixels: pixels[..., 0],
+    "a mask of pixels": lambda pixels: pixels[pixels > 1],
+    "a mask of steps": lambda pixels: pixels[pixels[..., 0, 0, 0] > 0],
+    "a mask of steps, and a channel": lambda pixels: pixels[pixels[..., 0, 0, 0] > 0, 0],
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_packed_pixels_are_read_like_plain_ones(read):
+    packed = packed_pixels()
+
+    assert np.array_equal(np.asarray(read(packed.clone())), np.asarray(read(packed)))
+
+
+WRITES = {
+    "in place": lambda pixels: pixels.zero_(),
+    "an assignment": lambda pixels: pixels.__setitem__(0, 9),
+    "out": lambda pixels: torch.add(pixels.clone(), 1, out=pixels),
+    "one of several out": lambda pixels: torch.max(pixels[None], 0, out=(pixels, torch.zeros_like(pixels).long())),
+    "share_memory_": lambda pixels: pixels.share_memory_(),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_writes_into_packed_pixels_are_refused(write):
+    with pytest.raises(InvalidStepError, match="would write into packed pixels"):
+        write(packed_pixels())
 
 
 def test_batches_may_be_written_to():
