@@ -1,5 +1,6 @@
 """A TorchRL storage returns the true pixels after starts of episodes, new environments, saves and refused steps."""
 
+import json
 import pickle
 import re
 from copy import deepcopy
@@ -216,6 +217,21 @@ def test_loading_refuses_damaged_bytes_and_other_settings(tmp_path):
     with pytest.raises(DamagedDataError, match=re.escape("reward.memmap is damaged or missing")):
         ours.loads(tmp_path)
     assert_equal(theirs[:], ours[:])
+
+
+def test_a_damaged_file_of_the_state_is_refused(tmp_path):
+    theirs, ours = both(frame_stack=4)
+    extend(theirs, ours, Play(0, 3))
+    ours.dumps(tmp_path)
+    file = tmp_path / "storage" / "framestow.json"
+    written = file.read_text()
+    for damaged in (written[:200], written.replace('"next_cell": 15', '"next_cell": 16'), "", None):
+        file.unlink() if damaged is None else file.write_text(damaged)
+        with pytest.raises(DamagedDataError, match=re.escape("framestow.json is damaged or missing")):
+            ours.loads(tmp_path)
+        assert_equal(theirs[:], ours[:])
+    file.write_text(json.dumps({name: part for name, part in json.loads(written).items() if name != "checksum"}))
+    ours.loads(tmp_path)  # as written before there was a checksum
 
 
 def test_all_keys_except_pixels_can_be_rewritten():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from multiprocessing.context import get_spawning_popen
 from os import PathLike
 from pathlib import Path
@@ -55,7 +56,8 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
         super().dumps(storage, folder)
         if storage.memory.directory is None:
             storage.memory.save(folder / MEMORY)
-        state = {"storage": storage._make_state(), "checksums": _checksums(folder)}
+        state: dict[str, Any] = {"storage": storage._make_state(), "checksums": _checksums(folder)}
+        state["checksum"] = zlib.crc32(json.dumps(state).encode())
         (folder / STATE).write_text(json.dumps(state))
 
     def loads(self, storage: FramestowStorage, path: str | Path) -> None:
@@ -66,12 +68,10 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
             IncompatibleError: the settings differ, before anything is changed.
         """
         folder = Path(path)
-        state = json.loads((folder / STATE).read_text())
+        state = _read_state(folder / STATE)
         for name, checksum in state["checksums"].items():
             if not (folder / name).is_file() or _checksum(folder / name) != checksum:
-                raise DamagedDataError(
-                    f"{folder / name} is damaged or missing: a checkpoint needs every file; load another checkpoint"
-                )
+                raise _damaged(folder / name)
         storage._restore_state(state["storage"], lambda: ReplayMemory.load(folder / MEMORY, threads=storage.threads))
         super().loads(storage, folder)
 
@@ -82,6 +82,18 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
     def register_load_hook(self, hook: Any) -> None:
         """Raise ``InvalidSettingsError``, as ``register_save_hook`` does."""
         raise InvalidSettingsError(f"{hook} is a load hook: pixels are saved packed, without hooks; remove the hook")
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    with suppress(FileNotFoundError, ValueError):  # ValueError: the JSON is cut
+        state: dict[str, Any] = json.loads(path.read_bytes())
+        if state.pop("checksum", None) in (None, zlib.crc32(json.dumps(state).encode())):  # older files have none
+            return state
+    raise _damaged(path)
+
+
+def _damaged(path: Path) -> DamagedDataError:
+    return DamagedDataError(f"{path} is damaged or missing: a checkpoint needs every file; load another checkpoint")
 
 
 def _checksums(folder: Path) -> dict[str, int]:
