@@ -234,6 +234,23 @@ def test_a_damaged_file_of_the_state_is_refused(tmp_path):
     ours.loads(tmp_path)  # as written before there was a checksum
 
 
+def test_the_steps_of_another_storage_are_refused_before_any_change(tmp_path):
+    play = Play(0, 3, shape=PICTURE)
+    theirs, ours = both()
+    extend(theirs, ours, play, come_as="stacks")
+    theirs.dumps(tmp_path)
+    for load, saved in ((ours.loads, tmp_path), (ours.load_state_dict, theirs.state_dict())):
+        with pytest.raises(IncompatibleError, match="another storage saved this; load it there, and extend"):
+            load(saved)
+        extend(theirs, ours, play, come_as="stacks")
+        assert_equal(theirs[:], ours[:])
+
+    theirs.empty()
+    ours.load_state_dict(both()[1].state_dict())
+    extend(theirs, ours, play, come_as="stacks")
+    assert_equal(theirs[:], ours[:])
+
+
 def test_all_keys_except_pixels_can_be_rewritten():
     play = Play(0, 3)
     theirs, ours = both(frame_stack=4)

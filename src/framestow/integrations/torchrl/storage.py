@@ -44,6 +44,7 @@ from framestow.torch.tensor_batch import parse_device
 MEMORY = "memory"  # names in a saved storage: the folder of the memory, and the file of the rest
 STATE = "framestow.json"
 BYTES_AT_ONCE = 1 << 20  # of a file that is hashed
+BY_ANOTHER_STORAGE = "another storage saved this; load it there, and extend this buffer with its steps"
 CELL_OF_EACH_STEP = "TorchRL draws cells of a full storage; give a smaller max_size, or a directory"
 
 
@@ -65,7 +66,7 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
 
         Raises:
             DamagedDataError: damaged files.
-            IncompatibleError: the settings differ, before anything is changed.
+            IncompatibleError: the settings differ, or another storage was saved, before anything is changed.
         """
         folder = Path(path)
         state = _read_state(folder / STATE)
@@ -85,6 +86,8 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
 
 
 def _read_state(path: Path) -> dict[str, Any]:
+    if not path.exists() and not (path.parent / MEMORY).exists():
+        raise IncompatibleError(f"{path} is missing: {BY_ANOTHER_STORAGE}")
     with suppress(FileNotFoundError, ValueError):  # ValueError: the JSON is cut
         state: dict[str, Any] = json.loads(path.read_bytes())
         if state.pop("checksum", None) in (None, zlib.crc32(json.dumps(state).encode())):  # older files have none
@@ -306,11 +309,19 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         return {**state, "framestow": {"state": json.dumps(self._make_state()), MEMORY: tensors}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state of a storage with the same settings; damaged bytes are detected before any change."""
+        """Restore the state of a storage with the same settings; damaged bytes are detected before any change.
+
+        Raises:
+            IncompatibleError: the settings differ, or another storage returned the state. Nothing is changed.
+        """
         if "framestow" in state_dict:
             saved = state_dict["framestow"]
             files = {name: tensor.numpy(force=True) for name, tensor in saved[MEMORY].items()}
             self._restore_state(json.loads(saved["state"]), lambda: memory_from_arrays(files, self.threads))
+        elif state_dict["initialized"]:
+            raise IncompatibleError(f"the state has no key 'framestow': {BY_ANOTHER_STORAGE}")
+        else:
+            self._empty()
         super().load_state_dict({name: part for name, part in state_dict.items() if name != "framestow"})
 
     def _make_state(self) -> dict[str, Any]:
