@@ -251,6 +251,18 @@ def test_the_steps_of_another_storage_are_refused_before_any_change(tmp_path):
     assert_equal(theirs[:], ours[:])
 
 
+def test_a_state_keeps_the_steps_of_its_time():
+    play = Play(0, 3)
+    theirs, ours = both(frame_stack=4)
+    for _ in range(4):
+        extend(theirs, ours, play)
+    expected, kept = theirs[:].clone(), ours.state_dict()
+    extend(theirs, ours, play)
+    ours.load_state_dict(kept)
+
+    assert_equal(expected, ours[:])
+
+
 def test_all_keys_except_pixels_can_be_rewritten():
     play = Play(0, 3)
     theirs, ours = both(frame_stack=4)

@@ -300,12 +300,13 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         return steps
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state with the memory as packed bytes."""
+        """Return a copy of the state, with the memory as packed bytes."""
         state: dict[str, Any] = super().state_dict()
         if self._pixels is None:
             return state
         in_ram = memory_to_arrays(self.memory) if self.memory.directory is None else {}
         tensors = {name: torch.from_numpy(content) for name, content in in_ram.items()}
+        state["_storage"] = self._storage.clone().state_dict()  # of the same time as the pixels
         return {**state, "framestow": {"state": json.dumps(self._make_state()), MEMORY: tensors}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
