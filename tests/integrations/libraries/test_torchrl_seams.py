@@ -263,6 +263,18 @@ def test_a_state_keeps_the_steps_of_its_time():
     assert_equal(expected, ours[:])
 
 
+def test_an_empty_batch_stores_nothing():
+    play = Play(0, 3)
+    theirs, ours = both()
+    stacks = play.batch(5)[1]
+    for empty in (stacks.reshape(-1)[:0], stacks[:, :0]):
+        ours.extend(empty)
+        extend(theirs, ours, play, come_as="stacks")
+
+        assert_equal(theirs[:], ours[:])
+        assert theirs.write_count == ours.write_count
+
+
 def test_all_keys_except_pixels_can_be_rewritten():
     play = Play(0, 3)
     theirs, ours = both(frame_stack=4)

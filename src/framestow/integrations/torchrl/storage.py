@@ -242,6 +242,9 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
             return
         is_one = isinstance(cursor, int | np.integer) or (isinstance(cursor, torch.Tensor) and not cursor.ndim)
         batch = steps.unsqueeze(0) if is_one else steps
+        if not batch.batch_size.numel():
+            self._rewind_writers(len(batch))
+            return
         size, start, width = (
             self._max_size_along_dim0(batched_data=batch),
             self._next_cell,
