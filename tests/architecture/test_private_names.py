@@ -7,7 +7,8 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parents[2] / "src"
 OF_NAMEDTUPLE = {"_replace", "_asdict", "_fields", "_make"}
-OF_OTHER_LIBRARIES = {"_make_wrapper_subclass", "_exit"}  # torch.Tensor documents it for subclasses; os._exit
+# What subclasses of torch.Tensor need: the first is documented, the second says what an operation writes; os._exit
+OF_OTHER_LIBRARIES = {"_make_wrapper_subclass", "_schema", "_exit"}
 
 
 def private_reads(source: str) -> list[str]:

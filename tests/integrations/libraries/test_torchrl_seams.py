@@ -1,8 +1,11 @@
 """A TorchRL storage returns the true pixels after starts of episodes, new environments, saves and refused steps."""
 
+import json
 import pickle
 import re
+from copy import deepcopy
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -216,6 +219,62 @@ def test_loading_refuses_damaged_bytes_and_other_settings(tmp_path):
     assert_equal(theirs[:], ours[:])
 
 
+def test_a_damaged_file_of_the_state_is_refused(tmp_path):
+    theirs, ours = both(frame_stack=4)
+    extend(theirs, ours, Play(0, 3))
+    ours.dumps(tmp_path)
+    file = tmp_path / "storage" / "framestow.json"
+    written = file.read_text()
+    for damaged in (written[:200], written.replace('"next_cell": 15', '"next_cell": 16'), "", None):
+        file.unlink() if damaged is None else file.write_text(damaged)
+        with pytest.raises(DamagedDataError, match=re.escape("framestow.json is damaged or missing")):
+            ours.loads(tmp_path)
+        assert_equal(theirs[:], ours[:])
+    file.write_text(json.dumps({name: part for name, part in json.loads(written).items() if name != "checksum"}))
+    ours.loads(tmp_path)  # as written before there was a checksum
+
+
+def test_the_steps_of_another_storage_are_refused_before_any_change(tmp_path):
+    play = Play(0, 3, shape=PICTURE)
+    theirs, ours = both()
+    extend(theirs, ours, play, come_as="stacks")
+    theirs.dumps(tmp_path)
+    for load, saved in ((ours.loads, tmp_path), (ours.load_state_dict, theirs.state_dict())):
+        with pytest.raises(IncompatibleError, match="another storage saved this; load it there, and extend"):
+            load(saved)
+        extend(theirs, ours, play, come_as="stacks")
+        assert_equal(theirs[:], ours[:])
+
+    theirs.empty()
+    ours.load_state_dict(both()[1].state_dict())
+    extend(theirs, ours, play, come_as="stacks")
+    assert_equal(theirs[:], ours[:])
+
+
+def test_a_state_keeps_the_steps_of_its_time():
+    play = Play(0, 3)
+    theirs, ours = both(frame_stack=4)
+    for _ in range(4):
+        extend(theirs, ours, play)
+    expected, kept = theirs[:].clone(), ours.state_dict()
+    extend(theirs, ours, play)
+    ours.load_state_dict(kept)
+
+    assert_equal(expected, ours[:])
+
+
+def test_an_empty_batch_stores_nothing():
+    play = Play(0, 3)
+    theirs, ours = both()
+    stacks = play.batch(5)[1]
+    for empty in (stacks.reshape(-1)[:0], stacks[:, :0]):
+        ours.extend(empty)
+        extend(theirs, ours, play, come_as="stacks")
+
+        assert_equal(theirs[:], ours[:])
+        assert theirs.write_count == ours.write_count
+
+
 def test_all_keys_except_pixels_can_be_rewritten():
     play = Play(0, 3)
     theirs, ours = both(frame_stack=4)
@@ -231,9 +290,48 @@ def test_all_keys_except_pixels_can_be_rewritten():
     data["pixels"] = data["pixels"] + 1
     with pytest.raises(InvalidStepError, match=r"^new pixels are written to the positions"):
         ours[some] = data
-    with pytest.raises(InvalidStepError, match="would write into packed pixels"):
-        ours[:]["pixels"].zero_()
     assert_equal(theirs[:], ours[:])
+
+
+def packed_pixels():
+    ours = buffer_of(FramestowStorage(SIZE, ndim=2))
+    ours.extend(Play(0, 3).batch(5)[0])
+    return ours.storage[:]["pixels"]
+
+
+READS = {
+    "an array": np.asarray,
+    "lists": lambda pixels: pixels.tolist(),
+    "a deep copy": deepcopy,
+    "DLPack": torch.from_dlpack,
+    "a shift": lambda pixels: pixels << 1,
+    "the last axis": lambda pixels: pixels[..., 0],
+    "a mask of pixels": lambda pixels: pixels[pixels > 1],
+    "a mask of steps": lambda pixels: pixels[pixels[..., 0, 0, 0] > 0],
+    "a mask of steps, and a channel": lambda pixels: pixels[pixels[..., 0, 0, 0] > 0, 0],
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_packed_pixels_are_read_like_plain_ones(read):
+    packed = packed_pixels()
+
+    assert np.array_equal(np.asarray(read(packed.clone())), np.asarray(read(packed)))
+
+
+WRITES = {
+    "in place": lambda pixels: pixels.zero_(),
+    "an assignment": lambda pixels: pixels.__setitem__(0, 9),
+    "out": lambda pixels: torch.add(pixels.clone(), 1, out=pixels),
+    "one of several out": lambda pixels: torch.max(pixels[None], 0, out=(pixels, torch.zeros_like(pixels).long())),
+    "share_memory_": lambda pixels: pixels.share_memory_(),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_writes_into_packed_pixels_are_refused(write):
+    with pytest.raises(InvalidStepError, match="would write into packed pixels"):
+        write(packed_pixels())
 
 
 def test_batches_may_be_written_to():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from multiprocessing.context import get_spawning_popen
 from os import PathLike
 from pathlib import Path
@@ -43,6 +44,7 @@ from framestow.torch.tensor_batch import parse_device
 MEMORY = "memory"  # names in a saved storage: the folder of the memory, and the file of the rest
 STATE = "framestow.json"
 BYTES_AT_ONCE = 1 << 20  # of a file that is hashed
+BY_ANOTHER_STORAGE = "another storage saved this; load it there, and extend this buffer with its steps"
 CELL_OF_EACH_STEP = "TorchRL draws cells of a full storage; give a smaller max_size, or a directory"
 
 
@@ -55,7 +57,8 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
         super().dumps(storage, folder)
         if storage.memory.directory is None:
             storage.memory.save(folder / MEMORY)
-        state = {"storage": storage._make_state(), "checksums": _checksums(folder)}
+        state: dict[str, Any] = {"storage": storage._make_state(), "checksums": _checksums(folder)}
+        state["checksum"] = zlib.crc32(json.dumps(state).encode())
         (folder / STATE).write_text(json.dumps(state))
 
     def loads(self, storage: FramestowStorage, path: str | Path) -> None:
@@ -63,15 +66,13 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
 
         Raises:
             DamagedDataError: damaged files.
-            IncompatibleError: the settings differ, before anything is changed.
+            IncompatibleError: the settings differ, or another storage was saved, before anything is changed.
         """
         folder = Path(path)
-        state = json.loads((folder / STATE).read_text())
+        state = _read_state(folder / STATE)
         for name, checksum in state["checksums"].items():
             if not (folder / name).is_file() or _checksum(folder / name) != checksum:
-                raise DamagedDataError(
-                    f"{folder / name} is damaged or missing: a checkpoint needs every file; load another checkpoint"
-                )
+                raise _damaged(folder / name)
         storage._restore_state(state["storage"], lambda: ReplayMemory.load(folder / MEMORY, threads=storage.threads))
         super().loads(storage, folder)
 
@@ -82,6 +83,20 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
     def register_load_hook(self, hook: Any) -> None:
         """Raise ``InvalidSettingsError``, as ``register_save_hook`` does."""
         raise InvalidSettingsError(f"{hook} is a load hook: pixels are saved packed, without hooks; remove the hook")
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    if not path.exists() and not (path.parent / MEMORY).exists():
+        raise IncompatibleError(f"{path} is missing: {BY_ANOTHER_STORAGE}")
+    with suppress(FileNotFoundError, ValueError):  # ValueError: the JSON is cut
+        state: dict[str, Any] = json.loads(path.read_bytes())
+        if state.pop("checksum", None) in (None, zlib.crc32(json.dumps(state).encode())):  # older files have none
+            return state
+    raise _damaged(path)
+
+
+def _damaged(path: Path) -> DamagedDataError:
+    return DamagedDataError(f"{path} is damaged or missing: a checkpoint needs every file; load another checkpoint")
 
 
 def _checksums(folder: Path) -> dict[str, int]:
@@ -227,6 +242,9 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
             return
         is_one = isinstance(cursor, int | np.integer) or (isinstance(cursor, torch.Tensor) and not cursor.ndim)
         batch = steps.unsqueeze(0) if is_one else steps
+        if not batch.batch_size.numel():
+            self._rewind_writers(len(batch))
+            return
         size, start, width = (
             self._max_size_along_dim0(batched_data=batch),
             self._next_cell,
@@ -285,20 +303,29 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         return steps
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state with the memory as packed bytes."""
+        """Return a copy of the state, with the memory as packed bytes."""
         state: dict[str, Any] = super().state_dict()
         if self._pixels is None:
             return state
         in_ram = memory_to_arrays(self.memory) if self.memory.directory is None else {}
         tensors = {name: torch.from_numpy(content) for name, content in in_ram.items()}
+        state["_storage"] = self._storage.clone().state_dict()  # of the same time as the pixels
         return {**state, "framestow": {"state": json.dumps(self._make_state()), MEMORY: tensors}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state of a storage with the same settings; damaged bytes are detected before any change."""
+        """Restore the state of a storage with the same settings; damaged bytes are detected before any change.
+
+        Raises:
+            IncompatibleError: the settings differ, or another storage returned the state. Nothing is changed.
+        """
         if "framestow" in state_dict:
             saved = state_dict["framestow"]
             files = {name: tensor.numpy(force=True) for name, tensor in saved[MEMORY].items()}
             self._restore_state(json.loads(saved["state"]), lambda: memory_from_arrays(files, self.threads))
+        elif state_dict["initialized"]:
+            raise IncompatibleError(f"the state has no key 'framestow': {BY_ANOTHER_STORAGE}")
+        else:
+            self._empty()
         super().load_state_dict({name: part for name, part in state_dict.items() if name != "framestow"})
 
     def _make_state(self) -> dict[str, Any]:
