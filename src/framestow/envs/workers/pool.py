@@ -153,6 +153,7 @@ class WorkerPool:
         if not self.is_in_owner_process:
             return []
         _pools.discard(self)
+        timeout_s = min(timeout_s, _LONGEST_WAIT_S)
         deadline_s = monotonic() + timeout_s
         failures: list[EnvFailure] = []
         try:
