@@ -105,8 +105,9 @@ class StatefulEnv(Protocol):
     def state(self) -> Any:
         """Return all that later steps and resets depend on, generators included, as plain values.
 
-        Plain values are None, bool, int, float, str, bytes, NumPy numbers and arrays without Python objects, and lists,
-        tuples and dicts of them with str keys. A NumPy number is restored as a Python number.
+        Plain values are None, bool, int, float, str, bytes, NumPy arrays of bools, integers or floats of at most 8
+        bytes, such numbers, and lists, tuples and dicts of them with str keys. A NumPy number is restored as a Python
+        number.
         """
 
     def restore(self, state: Any) -> None:
@@ -150,12 +151,13 @@ def _copy_plain(value: Any, path: str) -> Any:
         value = value.item()
     if type(value) in _ATOMS:
         return value
-    if type(value) is np.ndarray and not value.dtype.hasobject:
+    if type(value) is np.ndarray and value.dtype.kind in "biuf" and value.itemsize <= 8:
         return value.copy()
     if type(value) in (list, tuple):
         return type(value)(_copy_plain(part, f"{path}[{number}]") for number, part in enumerate(value))
     if type(value) is dict and all(type(key) is str for key in value):
         return {key: _copy_plain(part, f"{path}[{key!r}]") for key, part in value.items()}
     raise TypeError(
-        f"{path} has type {type(value).__qualname__}: a state has numbers, strings, bytes, lists and arrays; convert it"
+        f"{path} has type {type(value).__qualname__}: a state has numbers, strings, bytes, lists and arrays of bools, "
+        "integers or floats of at most 8 bytes; convert it"
     )
