@@ -162,8 +162,9 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     steps without resets, each with its true next frame (``step_recording`` has the table). If ``infos["episode_lost"]``
     reports that an episode was lost, that step is not stored, and the memory closes the episode as truncated.
 
-    Spaces: ``Box(frame)`` becomes ``Box(stack, *frame)``, as does each part of a ``Dict`` or ``Tuple``. With SAME_STEP,
-    ``infos["final_obs"]`` has stacks too. A ``reset`` in mid-episode closes the open episodes in the memory.
+    Spaces: with a memory built with ``stack``, ``Box(frame)`` becomes ``Box(stack, *frame)``, as does each part of a
+    ``Dict`` or ``Tuple``; with one of whole observations the spaces stay. With SAME_STEP, ``infos["final_obs"]`` has
+    such observations too. A ``reset`` in mid-episode closes the open episodes in the memory.
 
     If the environment has the attribute ``copies_observations``, the recorder sets it to False. The memory then packs
     the frames from the environment's buffers, without a copy in between.
@@ -215,7 +216,8 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
                 "make both with the same number"
             )
         self.autoreset_mode = find_mode(find_autoreset_mode(env) if autoreset_mode is None else autoreset_mode)
-        self.single_observation_space = stack_space(env.single_observation_space, memory.stack)
+        space, is_stacked = env.single_observation_space, getattr(memory, "takes_frames", True)
+        self.single_observation_space = stack_space(space, memory.stack) if is_stacked else space
         self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, self.num_envs)
         self.single_action_space, self.action_space = env.single_action_space, env.action_space
         self.metadata = {**env.metadata, "autoreset_mode": self.autoreset_mode}
@@ -250,7 +252,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             options: Passed on too. ``options["reset_mask"]``, ``(n,)`` booleans, names the environments to reset.
 
         Returns:
-            The observations of all environments, ``(n, stack, *frame)``, and ``infos``.
+            The observations of all environments, in ``observation_space``, and ``infos``.
 
         Raises:
             InvalidStepError: a step of ``step_async`` is in flight.
@@ -289,9 +291,9 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         """Step all environments and record the step.
 
         Returns:
-            The observations ``(n, stack, *frame)``, rewards, terminated, truncated and ``infos``. When an episode ends,
-            NEXT_STEP and DISABLED return the stack with its true final frame, SAME_STEP the first stack of the next
-            episode.
+            The observations, in ``observation_space``, rewards, terminated, truncated and ``infos``. When an episode
+            ends, NEXT_STEP and DISABLED return the stack with its true final frame, SAME_STEP the first stack of the
+            next episode.
 
         Raises:
             InvalidStepError: before a reset, or while an ended episode needs one (DISABLED).

@@ -69,7 +69,10 @@ class StepSink(Protocol):
         """
 
     def observations(self) -> npt.NDArray[Any]:
-        """Return the current observations, a new array ``(n, stack, *frame)``."""
+        """Return the current observations, a new array: ``(n, stack, *frame)``, or as given if not ``takes_frames``.
+
+        A memory without the attribute ``takes_frames`` takes single frames.
+        """
 
 
 def open_episodes(memory: StepSink, num_envs: int) -> npt.NDArray[np.bool_]:
