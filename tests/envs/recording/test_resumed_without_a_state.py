@@ -175,6 +175,25 @@ def test_a_state_of_another_mode_is_refused():
         Recorder(plain_vector(AutoresetMode.SAME_STEP), ListSink(2)).load_state_dict(state)
 
 
+THREE = np.zeros(3, np.bool_)
+
+
+@pytest.mark.parametrize(
+    ("changes", "changes_of_env"),
+    [({"has_begun": THREE}, {}), ({"has_begun": None}, {}), ({"env": {}}, {}), ({}, {"envs": [{}, {}]})]
+    + [({}, {key: value}) for key in ("needs_reset", "envs", "lost", "observations") for value in (None, THREE)],
+)
+def test_a_damaged_state_is_refused_before_anything_is_loaded(changes, changes_of_env):
+    recorder = Recorder(SerialVectorEnv([NumberedEnv] * 2), ListSink(2))
+    recorder.reset()
+    state = recorder.state_dict()
+    for wrong in (None, {}, state["env"], state | {"env": state["env"] | changes_of_env} | changes):
+        with pytest.raises(IncompatibleError, match=r"^state |^has_begun "):
+            recorder.load_state_dict(wrong)
+
+    assert [1, 1] == recorder.step([0, 0])[4]["step"].tolist()
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_run_of_environments_with_a_state_resumes_bit_for_bit_in_every_mode(mode, workers, tmp_path):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv, VectorWrapper
 
-from framestow.checks import as_array, real_number
+from framestow.checks import as_array, as_flags, real_number
 from framestow.envs.interrupts import DeferredInterrupts
 from framestow.envs.recording.step_recording import (
     NO_STATE,
@@ -31,6 +31,7 @@ from framestow.envs.vector.calls import (
     NoStepPendingError,
     StepPendingError,
     VectorStep,
+    check_keys,
     check_timeout,
     split_options,
 )
@@ -379,16 +380,20 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         frames of a running episode. The next step then reports the reason in ``infos["episode_lost"]``.
 
         Raises:
-            IncompatibleError: the state is of another number of environments or another autoreset mode.
+            IncompatibleError: the state is of something else, another number of environments or another autoreset mode.
         """
         self._require_idle()
-        has_ended, has_begun = np.array(state["has_ended"], np.bool_), np.array(state["has_begun"], np.bool_)
+        check_keys(state, ("env", "has_ended", "has_begun"), "recorder")
+        has_ended, has_begun = (
+            as_flags(key, state[key], IncompatibleError).copy() for key in ("has_ended", "has_begun")
+        )
         mode = state.get("autoreset_mode", self.autoreset_mode.value)
-        if has_ended.shape != (self.num_envs,) or mode != self.autoreset_mode.value:
-            raise IncompatibleError(
-                f"state is of {plural(has_ended.size, 'environment')} with {mode}: these are {self.num_envs} with "
-                f"{self.autoreset_mode.value}; make the same ones"
-            )
+        for flags in (has_ended, has_begun):
+            if flags.shape != (self.num_envs,) or mode != self.autoreset_mode.value:
+                raise IncompatibleError(
+                    f"state is of {plural(flags.size, 'environment')} with {mode}: these are {self.num_envs} with "
+                    f"{self.autoreset_mode.value}; make the same ones"
+                )
         load_state_dict = state_method(self.env, "load_state_dict")
         why = NO_STATE
         if load_state_dict is not None and state["env"] is not None:

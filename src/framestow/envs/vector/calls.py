@@ -14,7 +14,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array, iterate
 
 from framestow.checks import as_array, check_callable, real_number
-from framestow.errors import InvalidSettingsError, InvalidStepError
+from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
 from framestow.interface import clause, plural
 
 VectorStep = tuple[Any, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]
@@ -189,6 +189,13 @@ def check_timeout(timeout: Any) -> float | None:
     rule = "it must be a number of seconds from 0 up; give None to wait without a limit"
     seconds = real_number("timeout", timeout, 0, rule=rule, may_be_infinite=True)
     return None if math.isinf(seconds) else seconds
+
+
+def check_keys(state: Any, keys: Iterable[str], kind: str) -> None:
+    """Raise ``IncompatibleError`` unless a saved state, of a ``kind`` of environment, is a dict with these keys."""
+    missing = [key for key in keys if not isinstance(state, Mapping) or key not in state]
+    if missing:
+        raise IncompatibleError(f"state has no {missing}: it is not of a {kind}; give what state_dict() returned")
 
 
 def split_options(
