@@ -23,7 +23,7 @@ from framestow.envs.vector.calls import (
     error_text,
 )
 from framestow.envs.vector.checked import CheckedVectorEnv, MadeEnvs
-from framestow.envs.vector.one_env import AutoresetName, StepOutcome, find_mode, step_env
+from framestow.envs.vector.one_env import AutoresetName, StepOutcome, find_mode, reset_env, step_env
 from framestow.errors import EnvironmentFailedError
 
 
@@ -115,9 +115,8 @@ class SerialVectorEnv(CheckedVectorEnv):
     ) -> tuple[Any, list[dict[str, Any]]]:
         infos = []
         for env_id, seed in seeds.items():
-            own_options = None if options is None else dict(options)  # an environment may change its copy
             try:
-                self._observations[env_id], info = self.envs[env_id].reset(seed=seed, options=own_options)
+                self._observations[env_id], info = reset_env(self.envs[env_id], seed, options)
             except BaseException as error:
                 self._fail(env_id, "its reset", error)
                 raise
@@ -162,7 +161,7 @@ class SerialVectorEnv(CheckedVectorEnv):
         info: dict[str, Any] = {}
         observation = last = self._observations[env_id]
         if is_reset:
-            observation, info = self.envs[env_id].reset(seed=states.first_seeds.get(env_id))
+            observation, info = reset_env(self.envs[env_id], states.first_seeds.get(env_id))
         if is_lost:
             info = states.report_loss(env_id, info, last)
         if is_reset:
