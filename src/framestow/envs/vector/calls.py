@@ -85,6 +85,16 @@ def check_factories(env_fns: Any) -> list[EnvFactory]:
     return factories
 
 
+def make_env(make: EnvFactory, env_id: int) -> gymnasium.Env[Any, Any]:
+    """Return the environment that ``make`` makes; raise ``InvalidSettingsError`` if it returns something else."""
+    env = make()
+    if not (hasattr(env, "observation_space") and hasattr(env, "action_space")):
+        raise InvalidSettingsError(
+            f"env_fns[{env_id}] returned {env!r}: it must return an environment; give lambda: gymnasium.make(...)"
+        )
+    return env
+
+
 def check_equal_spaces(spaces: Sequence[EnvSpaces]) -> None:
     """Raise ``InvalidSettingsError`` if an environment has other spaces than the first; the message names it."""
     for number, each in enumerate(spaces):

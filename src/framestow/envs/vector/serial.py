@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
@@ -21,6 +22,7 @@ from framestow.envs.vector.calls import (
     check_equal_spaces,
     check_factories,
     error_text,
+    make_env,
 )
 from framestow.envs.vector.checked import CheckedVectorEnv, MadeEnvs
 from framestow.envs.vector.one_env import AutoresetName, StepOutcome, find_mode, reset_env, step_env
@@ -66,13 +68,14 @@ class SerialVectorEnv(CheckedVectorEnv):
         factories = check_factories(env_fns)
         self.envs: list[gymnasium.Env[Any, Any]] = []
         try:
-            for make in factories:
-                self.envs.append(make())
+            for env_id, make in enumerate(factories):
+                self.envs.append(make_env(make, env_id))
             check_equal_spaces([EnvSpaces(env.observation_space, env.action_space) for env in self.envs])
             single = EnvSpaces(self.envs[0].observation_space, self.envs[0].action_space)
             batched = batch_spaces(single, len(self.envs))
         except BaseException:
-            self.close()
+            with suppress(Exception):  # the first error says why
+                self.close()
             raise
         first = self.envs[0]
         self._begin(MadeEnvs(len(self.envs), single, batched, first.metadata, first.render_mode), mode, seed)

@@ -20,7 +20,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from framestow.envs.vector.calls import EnvSpaces, error_text
+from framestow.envs.vector.calls import EnvSpaces, error_text, make_env
 from framestow.envs.vector.one_env import reset_env, step_env
 from framestow.envs.workers.messages import (
     Command,
@@ -151,7 +151,7 @@ class EnvHost:
             make_each = self._factories.functions()
         for env_id, make in zip(self._env_ids, make_each, strict=True):
             with _reporting_errors(env_id, "its construction"):
-                self._envs[env_id] = make()
+                self._envs[env_id] = make_env(make, env_id)
         spaces = [EnvSpaces(env.observation_space, env.action_space) for env in self._envs.values()]
         if payload:
             expected, _ = pickle.loads(payload)
