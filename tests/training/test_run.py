@@ -9,7 +9,8 @@ import torch
 from gymnasium.vector import AutoresetMode
 
 from framestow.envs import SerialVectorEnv
-from framestow.errors import IncompatibleError, InvalidSettingsError
+from framestow.errors import EnvironmentFailedError, IncompatibleError, InvalidSettingsError
+from framestow.replay.memory import ReplayMemory
 from framestow.training.loop import start_run, train
 from framestow.training.run import Run, choose_device
 from framestow.training.run_folder import RunFolder
@@ -43,6 +44,21 @@ def test_environments_without_autoreset_are_refused() -> None:
 
     with pytest.raises(InvalidSettingsError, match="the training loop does not reset environments"):
         Run(catch_settings(), make_unreset)
+
+
+class Jammed(Catch):
+    def close(self) -> None:
+        raise OSError("the window is jammed")
+
+
+def test_a_run_whose_environments_do_not_close_leaves_its_memory_unlocked(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", catch_settings(memory_on_disk=True))
+    run = start_run(folder, lambda settings: SerialVectorEnv([Jammed] * settings.num_envs))
+
+    with pytest.raises(EnvironmentFailedError, match="the window is jammed"):
+        run.close()
+
+    ReplayMemory.open(folder.memory, read_only=False).close()
 
 
 @pytest.mark.parametrize(("preset", "is_zero"), [("nature", True), ("machado2018", False)])

@@ -202,10 +202,11 @@ class Run:
         return write_checkpoint(checkpoints, self.state())
 
     def close(self) -> None:
-        """Close the environments, the learner, and the files of a memory on disk."""
-        self.env.close()
-        self.learner.close()
-        self._close_memory()
+        """Close the environments, the learner, and the files of a memory on disk, also if some of them raise."""
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._close_memory)
+            closing.callback(self.learner.close)
+            closing.callback(self.env.close)
 
     def _close_memory(self) -> None:
         if self.settings.memory_on_disk:
