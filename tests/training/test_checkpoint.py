@@ -1,5 +1,6 @@
 """A checkpoint is complete or absent after any failure while it is written."""
 
+import dataclasses
 import errno
 import os
 import re
@@ -113,6 +114,20 @@ def test_the_first_checkpoint_that_fails_says_that_the_run_has_no_other(checkpoi
         write_checkpoint(checkpoints, run_state(40))
 
     assert newest_checkpoint(checkpoints) is None
+
+
+@pytest.mark.parametrize(
+    ("rest", "reason"), [({"states": [0.5] * 10**6}, "keep long lists as arrays"), ({"number": 10**5_000}, "digits")]
+)
+def test_a_state_that_is_too_large_leaves_the_previous_one(checkpoints: Path, rest: dict, reason: str) -> None:
+    state = run_state(40)
+    previous = write_checkpoint(checkpoints, state)
+    state = dataclasses.replace(grown(state, 80), rest=rest)
+
+    with pytest.raises(CheckpointError, match=f"^the checkpoint of step 80 is not written: .*{reason}"):
+        write_checkpoint(checkpoints, state)
+
+    assert _names(checkpoints) == [previous.name]
 
 
 @pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.exhaustive)])

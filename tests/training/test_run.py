@@ -1,20 +1,24 @@
 """A run refuses what it cannot train on before it trains."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Dict, MultiBinary, Space
 from gymnasium.vector import AutoresetMode
 
 from framestow.envs import SerialVectorEnv
-from framestow.errors import IncompatibleError, InvalidSettingsError
+from framestow.errors import EnvironmentFailedError, IncompatibleError, InvalidSettingsError
+from framestow.replay.memory import ReplayMemory
 from framestow.training.loop import start_run, train
 from framestow.training.run import Run, choose_device
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 from oracles.catch import Catch
+from oracles.random_env import RandomEnv
 from training.catch_runs import catch_settings, make_catch
 
 
@@ -43,6 +47,31 @@ def test_environments_without_autoreset_are_refused() -> None:
 
     with pytest.raises(InvalidSettingsError, match="the training loop does not reset environments"):
         Run(catch_settings(), make_unreset)
+
+
+@pytest.mark.parametrize(
+    "space", [Box(0, 1, (8, 8)), Box(-9, 9, (8, 8), np.int8), MultiBinary((8, 8)), Dict(a=Box(0, 1))]
+)
+def test_frames_that_are_not_uint8_are_refused(space: Space) -> None:
+    make = lambda settings: SerialVectorEnv([partial(RandomEnv, space, 0)] * settings.num_envs)  # noqa: E731
+
+    with pytest.raises(InvalidSettingsError, match=f"of dtype {space.dtype}: DQN needs one uint8 frame"):
+        Run(catch_settings(), make)
+
+
+class Jammed(Catch):
+    def close(self) -> None:
+        raise OSError("the window is jammed")
+
+
+def test_a_run_whose_environments_do_not_close_leaves_its_memory_unlocked(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", catch_settings(memory_on_disk=True))
+    run = start_run(folder, lambda settings: SerialVectorEnv([Jammed] * settings.num_envs))
+
+    with pytest.raises(EnvironmentFailedError, match="the window is jammed"):
+        run.close()
+
+    ReplayMemory.open(folder.memory, read_only=False).close()
 
 
 @pytest.mark.parametrize(("preset", "is_zero"), [("nature", True), ("machado2018", False)])

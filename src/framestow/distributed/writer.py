@@ -110,6 +110,11 @@ class StepCalls(HidesNames, ABC):
         return writer.settings.layout.join(writer.planner.stacks())
 
     @property
+    def takes_frames(self) -> bool:
+        """Whether ``begin`` and ``append`` take single frames (``ReplayMemory.takes_frames``)."""
+        return self.step_writer.settings.layout.takes_frames
+
+    @property
     def open_episodes(self) -> npt.NDArray[np.bool_]:
         """Whether each environment has an open episode, ``(num_envs,)``."""
         return self.step_writer.planner.open_episodes

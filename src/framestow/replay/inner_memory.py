@@ -65,6 +65,11 @@ class MemoryProperties(HidesNames):
         return self.inner.settings.stack
 
     @property
+    def takes_frames(self) -> bool:
+        """Whether ``begin`` and ``append`` take single frames: the memory was built with ``stack``."""
+        return self.inner.settings.layout.takes_frames
+
+    @property
     def num_envs(self) -> int:
         """Number of environments that feed the memory."""
         return self.inner.settings.num_envs

@@ -94,6 +94,8 @@ def write_checkpoint(folder: Path, state: RunState[RunMemory]) -> Path:
         generation = _write_parts(partial, state, memory_store(folder))
         partial.rename(path)
         DISK.sync_folder(folder)
+    except CheckpointError:
+        raise
     except OSError as error:
         raise CheckpointError(
             f"the checkpoint of step {state.agent_steps:,} could not be written ({error.strerror or error}): "
@@ -270,7 +272,10 @@ def _write_parts(partial: Path, state: RunState[RunMemory], store: Path) -> int:
     The agent is written before the memory: a full disk then fails before a generation is written in vain.
     """
     partial.mkdir()
-    payloads = {AGENT: pack_agent(state.agent), STATE: pack_state(state.rest)}
+    try:
+        payloads = {AGENT: pack_agent(state.agent), STATE: pack_state(state.rest)}
+    except ValueError as error:
+        raise CheckpointError(f"the checkpoint of step {state.agent_steps:,} is not written: {error}") from error
     if len(payloads[STATE]) > MOST_STATE_BYTES:
         raise CheckpointError(
             f"the checkpoint of step {state.agent_steps:,} is not written: the states of the environments have "

@@ -231,10 +231,11 @@ class DistributedRun:
         return write_checkpoint(checkpoints, self.state())
 
     def close(self) -> None:
-        """End actors and shards."""
-        self.rollouts.close()
-        self.learner.close()
-        self.memory.close()
+        """End actors and shards, also if some of them raise."""
+        with contextlib.ExitStack() as closing:
+            closing.callback(self.memory.close)
+            closing.callback(self.learner.close)
+            closing.callback(self.rollouts.close)
 
 
 def _make_replay(

@@ -202,10 +202,11 @@ class Run:
         return write_checkpoint(checkpoints, self.state())
 
     def close(self) -> None:
-        """Close the environments, the learner, and the files of a memory on disk."""
-        self.env.close()
-        self.learner.close()
-        self._close_memory()
+        """Close the environments, the learner, and the files of a memory on disk, also if some of them raise."""
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._close_memory)
+            closing.callback(self.learner.close)
+            closing.callback(self.env.close)
 
     def _close_memory(self) -> None:
         if self.settings.memory_on_disk:
@@ -242,10 +243,14 @@ def choose_device(asked: str) -> str:
 
 
 def num_actions_of(env: VectorEnv[Any, Any, Any]) -> int:
-    """Return the number of actions; raises ``InvalidSettingsError`` if not ``Discrete(n)``."""
-    space = env.single_action_space
+    """Return the number of actions; ``InvalidSettingsError`` unless they are ``Discrete(n)`` and frames are uint8."""
+    frame, space = env.single_observation_space, env.single_action_space
     if not isinstance(space, Discrete) or space.start != 0:
         raise InvalidSettingsError(f"action space is {space}: DQN needs Discrete(n) with start 0; wrap the environment")
+    if frame.dtype != np.uint8:
+        raise InvalidSettingsError(
+            f"observation space is {frame}, of dtype {frame.dtype}: DQN needs one uint8 frame; wrap the environment"
+        )
     return int(space.n)
 
 

@@ -14,6 +14,7 @@ from framestow.envs import Recorder, SerialVectorEnv, WorkerVectorEnv
 from framestow.envs.recording.recorder import stack_space
 from framestow.replay.memory import ReplayMemory
 from oracles.numbered_frames import NUM_ACTIONS, SHAPE, NumberedEnv
+from oracles.random_env import RandomEnv
 
 MODES = list(AutoresetMode)
 SEQUENCES = [((2, 5), ("terminated", "truncated")), ((3,), ("truncated",)), ((1, 1, 4), ("both", "terminated"))]
@@ -98,6 +99,27 @@ def test_every_part_of_an_observation_is_recorded_in_every_mode(kind, mode):
         np.testing.assert_array_equal(getattr(expected, name), getattr(batch, name))
     assert batch.truncated.any()
     assert batch.terminated.any()
+
+
+PICTURES = Box(0, 255, (4, 84, 84), np.uint8)
+OBSERVED = {
+    "pictures": PICTURES,
+    "last axis": Box(0, 255, (84, 84, 4), np.uint8),
+    "vector": Box(-1, 1, (17,), np.float32),
+    "dict": Dict({"camera": PICTURES, "arm": Box(-1, 1, (7,), np.float32), "joint": Discrete(3)}),
+}
+
+
+@pytest.mark.parametrize("stack", [None, 2])
+@pytest.mark.parametrize("space", OBSERVED.values(), ids=OBSERVED)
+def test_the_space_contains_what_reset_step_and_final_obs_are(space, stack):
+    vector = SerialVectorEnv([lambda: RandomEnv(space, 0, longest=3)] * 2, "SameStep")
+    recorder = Recorder(vector, ReplayMemory(100, space, 3, num_envs=2, stack=stack))
+    assert recorder.reset()[0] in recorder.observation_space
+    for _ in range(3):
+        observations, *_, infos = recorder.step([0, 0])
+        assert observations in recorder.observation_space
+    assert infos["final_obs"][0] in recorder.single_observation_space
 
 
 def test_the_stacked_space_contains_stacks_of_samples():

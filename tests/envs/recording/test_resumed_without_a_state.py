@@ -16,6 +16,7 @@ from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.repair import repair_store
 from oracles.damaged_stores import blocks_of, flip
 from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv, frame_of
+from oracles.random_env import SPACES, RandomEnv
 from oracles.saved_bytes import saved_bytes
 
 MODES = list(AutoresetMode)
@@ -73,6 +74,24 @@ def test_gymnasiums_environments_restart_and_the_stored_transitions_stay(mode, t
     frames, next_frames = batch.observation[:, -1, 0], batch.next_observation[:, -1, 0]
     assert np.array_equal(frames + np.array([0, 0, 1]), next_frames)
     assert set(frames[:, 1].tolist()) == {0, 50, 51} if mode is not AutoresetMode.NEXT_STEP else {0, 50}
+    resumed.memory.inner.parts.check()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_whole_observations_with_numbers_restart_too(mode, tmp_path):
+    def recorder_over(memory):
+        envs = [lambda seed=seed: RandomEnv(SPACES["dict"], seed, longest=3) for seed in range(2)]
+        return Recorder(SyncVectorEnv(envs, autoreset_mode=mode), memory)
+
+    recorder = recorder_over(ReplayMemory(40, SPACES["dict"], 3, num_envs=2))
+    recorder.reset()
+    stepped(recorder, 3)
+    recorder.memory.save(tmp_path / "memory")
+
+    resumed = recorder_over(ReplayMemory.load(tmp_path / "memory"))
+    resumed.load_state_dict(recorder.state_dict())
+
+    assert [len(lost_episodes(outcome[4])) > 0 for outcome in stepped(resumed, 5)] == [True, *[False] * 4]
     resumed.memory.inner.parts.check()
 
 
@@ -154,6 +173,25 @@ def test_a_state_of_another_mode_is_refused():
 
     with pytest.raises(IncompatibleError, match="with NextStep: these are 2 with SameStep"):
         Recorder(plain_vector(AutoresetMode.SAME_STEP), ListSink(2)).load_state_dict(state)
+
+
+THREE = np.zeros(3, np.bool_)
+
+
+@pytest.mark.parametrize(
+    ("changes", "changes_of_env"),
+    [({"has_begun": THREE}, {}), ({"has_begun": None}, {}), ({"env": {}}, {}), ({}, {"envs": [{}, {}]})]
+    + [({}, {key: value}) for key in ("needs_reset", "envs", "lost", "observations") for value in (None, THREE)],
+)
+def test_a_damaged_state_is_refused_before_anything_is_loaded(changes, changes_of_env):
+    recorder = Recorder(SerialVectorEnv([NumberedEnv] * 2), ListSink(2))
+    recorder.reset()
+    state = recorder.state_dict()
+    for wrong in (None, {}, state["env"], state | {"env": state["env"] | changes_of_env} | changes):
+        with pytest.raises(IncompatibleError, match=r"^state |^has_begun "):
+            recorder.load_state_dict(wrong)
+
+    assert [1, 1] == recorder.step([0, 0])[4]["step"].tolist()
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 from gymnasium.wrappers import TimeLimit
 
-from framestow.envs import SerialVectorEnv, make_atari
-from framestow.errors import EnvironmentFailedError, IncompatibleError, InvalidSettingsError, InvalidStepError
+from framestow.envs import SerialVectorEnv, WorkerVectorEnv, make_atari
+from framestow.errors import (
+    EnvironmentFailedError,
+    FramestowError,
+    IncompatibleError,
+    InvalidSettingsError,
+    InvalidStepError,
+)
 from oracles.numbered_frames import NumberedEnv
 from oracles.playing_envs import CustomSpace
 
@@ -47,6 +54,20 @@ def test_a_factory_that_fails_leaves_no_environment_open():
         SerialVectorEnv([make, make, fail])
 
     assert [env.num_closes for env in made] == [1, 1]
+
+
+def test_the_error_of_a_factory_is_not_hidden_by_that_of_a_close():
+    def fail():
+        raise OSError("no rom")
+
+    with pytest.raises(OSError, match="no rom"):
+        SerialVectorEnv([BadCloser, fail])
+
+
+@pytest.mark.parametrize("make", [SerialVectorEnv, partial(WorkerVectorEnv, start_method="fork")])
+def test_a_factory_that_returns_no_environment_is_named(make):
+    with pytest.raises(FramestowError, match=re.escape("env_fns[1] returned None: it must return an environment")):
+        make([NumberedEnv, lambda: None, NumberedEnv])
 
 
 class UnbatchableSpace(CustomSpace):

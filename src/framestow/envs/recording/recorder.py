@@ -13,7 +13,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv, VectorWrapper
 
-from framestow.checks import as_array, real_number
+from framestow.checks import as_array, as_flags, real_number
 from framestow.envs.interrupts import DeferredInterrupts
 from framestow.envs.recording.step_recording import (
     NO_STATE,
@@ -31,6 +31,7 @@ from framestow.envs.vector.calls import (
     NoStepPendingError,
     StepPendingError,
     VectorStep,
+    check_keys,
     check_timeout,
     split_options,
 )
@@ -162,8 +163,9 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     steps without resets, each with its true next frame (``step_recording`` has the table). If ``infos["episode_lost"]``
     reports that an episode was lost, that step is not stored, and the memory closes the episode as truncated.
 
-    Spaces: ``Box(frame)`` becomes ``Box(stack, *frame)``, as does each part of a ``Dict`` or ``Tuple``. With SAME_STEP,
-    ``infos["final_obs"]`` has stacks too. A ``reset`` in mid-episode closes the open episodes in the memory.
+    Spaces: with a memory built with ``stack``, ``Box(frame)`` becomes ``Box(stack, *frame)``, as does each part of a
+    ``Dict`` or ``Tuple``; with one of whole observations the spaces stay. With SAME_STEP, ``infos["final_obs"]`` has
+    such observations too. A ``reset`` in mid-episode closes the open episodes in the memory.
 
     If the environment has the attribute ``copies_observations``, the recorder sets it to False. The memory then packs
     the frames from the environment's buffers, without a copy in between.
@@ -215,7 +217,8 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
                 "make both with the same number"
             )
         self.autoreset_mode = find_mode(find_autoreset_mode(env) if autoreset_mode is None else autoreset_mode)
-        self.single_observation_space = stack_space(env.single_observation_space, memory.stack)
+        space, is_stacked = env.single_observation_space, getattr(memory, "takes_frames", True)
+        self.single_observation_space = stack_space(space, memory.stack) if is_stacked else space
         self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, self.num_envs)
         self.single_action_space, self.action_space = env.single_action_space, env.action_space
         self.metadata = {**env.metadata, "autoreset_mode": self.autoreset_mode}
@@ -250,7 +253,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             options: Passed on too. ``options["reset_mask"]``, ``(n,)`` booleans, names the environments to reset.
 
         Returns:
-            The observations of all environments, ``(n, stack, *frame)``, and ``infos``.
+            The observations of all environments, in ``observation_space``, and ``infos``.
 
         Raises:
             InvalidStepError: a step of ``step_async`` is in flight.
@@ -289,9 +292,9 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         """Step all environments and record the step.
 
         Returns:
-            The observations ``(n, stack, *frame)``, rewards, terminated, truncated and ``infos``. When an episode ends,
-            NEXT_STEP and DISABLED return the stack with its true final frame, SAME_STEP the first stack of the next
-            episode.
+            The observations, in ``observation_space``, rewards, terminated, truncated and ``infos``. When an episode
+            ends, NEXT_STEP and DISABLED return the stack with its true final frame, SAME_STEP the first stack of the
+            next episode.
 
         Raises:
             InvalidStepError: before a reset, or while an ended episode needs one (DISABLED).
@@ -377,16 +380,20 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         frames of a running episode. The next step then reports the reason in ``infos["episode_lost"]``.
 
         Raises:
-            IncompatibleError: the state is of another number of environments or another autoreset mode.
+            IncompatibleError: the state is of something else, another number of environments or another autoreset mode.
         """
         self._require_idle()
-        has_ended, has_begun = np.array(state["has_ended"], np.bool_), np.array(state["has_begun"], np.bool_)
+        check_keys(state, ("env", "has_ended", "has_begun"), "recorder")
+        has_ended, has_begun = (
+            as_flags(key, state[key], IncompatibleError).copy() for key in ("has_ended", "has_begun")
+        )
         mode = state.get("autoreset_mode", self.autoreset_mode.value)
-        if has_ended.shape != (self.num_envs,) or mode != self.autoreset_mode.value:
-            raise IncompatibleError(
-                f"state is of {plural(has_ended.size, 'environment')} with {mode}: these are {self.num_envs} with "
-                f"{self.autoreset_mode.value}; make the same ones"
-            )
+        for flags in (has_ended, has_begun):
+            if flags.shape != (self.num_envs,) or mode != self.autoreset_mode.value:
+                raise IncompatibleError(
+                    f"state is of {plural(flags.size, 'environment')} with {mode}: these are {self.num_envs} with "
+                    f"{self.autoreset_mode.value}; make the same ones"
+                )
         load_state_dict = state_method(self.env, "load_state_dict")
         why = NO_STATE
         if load_state_dict is not None and state["env"] is not None:

@@ -69,7 +69,10 @@ class StepSink(Protocol):
         """
 
     def observations(self) -> npt.NDArray[Any]:
-        """Return the current observations, a new array ``(n, stack, *frame)``."""
+        """Return the current observations, a new array: ``(n, stack, *frame)``, or as given if not ``takes_frames``.
+
+        A memory without the attribute ``takes_frames`` takes single frames.
+        """
 
 
 def open_episodes(memory: StepSink, num_envs: int) -> npt.NDArray[np.bool_]:
@@ -229,7 +232,7 @@ class RestartedEpisodes:
     Arguments:
         mode: autoreset mode of the vector environment.
         had_ended: episodes that had already ended, ``(n,)``.
-        observations: returns the current observation of each environment, ``(n, stack, *frame)``, from the memory.
+        observations: returns the current observation of each environment, from the memory.
         reset: resets the vector environment and returns the first frames and infos.
         why: reason in ``infos["episode_lost"]``.
     """
@@ -257,20 +260,12 @@ class RestartedEpisodes:
             frames, infos = self._reset()
             self.is_over = True
             return frames, np.zeros(count), none, none.copy(), infos
-        frames, infos = _newest_frames(self._observations()), {}
+        frames, infos = self._observations(), {}  # of lost episodes, so none is stored
         if self._mode is AutoresetMode.SAME_STEP:
-            final = np.empty(count, object)
-            for row in range(count):
-                final[row] = take_row(frames, row)
             frames, infos = self._reset()
-            infos |= {"final_obs": final, "_final_obs": everyone, "final_info": {}, "_final_info": everyone}
+            infos |= {"final_info": {}, "_final_info": everyone}
         self._has_truncated, self.is_over = True, self._mode is not AutoresetMode.NEXT_STEP
         reasons = np.full(count, None, object)
         reasons[self._lost] = self._why
         infos |= {"episode_lost": reasons, "_episode_lost": self._lost}
         return frames, np.zeros(count), none, everyone.copy(), infos
-
-
-def _newest_frames(stacks: Any) -> Any:
-    """Return the newest frame of each stack, ``(n, *frame)``, a view."""
-    return map_arrays(lambda array: array[:, -1], stacks)

@@ -14,7 +14,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array, iterate
 
 from framestow.checks import as_array, check_callable, real_number
-from framestow.errors import InvalidSettingsError, InvalidStepError
+from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
 from framestow.interface import clause, plural
 
 VectorStep = tuple[Any, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]
@@ -83,6 +83,16 @@ def check_factories(env_fns: Any) -> list[EnvFactory]:
     if not factories:
         raise InvalidSettingsError("env_fns is empty: it must have a function for each environment; give at least one")
     return factories
+
+
+def make_env(make: EnvFactory, env_id: int) -> gymnasium.Env[Any, Any]:
+    """Return the environment that ``make`` makes; raise ``InvalidSettingsError`` if it returns something else."""
+    env = make()
+    if not (hasattr(env, "observation_space") and hasattr(env, "action_space")):
+        raise InvalidSettingsError(
+            f"env_fns[{env_id}] returned {env!r}: it must return an environment; give lambda: gymnasium.make(...)"
+        )
+    return env
 
 
 def check_equal_spaces(spaces: Sequence[EnvSpaces]) -> None:
@@ -189,6 +199,13 @@ def check_timeout(timeout: Any) -> float | None:
     rule = "it must be a number of seconds from 0 up; give None to wait without a limit"
     seconds = real_number("timeout", timeout, 0, rule=rule, may_be_infinite=True)
     return None if math.isinf(seconds) else seconds
+
+
+def check_keys(state: Any, keys: Iterable[str], kind: str) -> None:
+    """Raise ``IncompatibleError`` unless a saved state, of a ``kind`` of environment, is a dict with these keys."""
+    missing = [key for key in keys if not isinstance(state, Mapping) or key not in state]
+    if missing:
+        raise IncompatibleError(f"state has no {missing}: it is not of a {kind}; give what state_dict() returned")
 
 
 def split_options(

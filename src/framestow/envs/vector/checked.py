@@ -16,6 +16,7 @@ from framestow.envs.seeding import replacement_seed, seed_of_each
 from framestow.envs.vector.calls import (
     ClosedError,
     EnvSpaces,
+    check_keys,
     describe_vector_env,
     one_action_each,
     one_value_each,
@@ -36,6 +37,7 @@ from framestow.interface import one_line, plural, warn_caller
 
 # Entries of a saved state.
 _KEYS = ("autoreset_mode", "envs", "has_ended", "needs_reset", "observations", "pending_seed", "lost")
+_KEYS_OF_LOST = ("untold", "first_seeds", "num_replacements", "entropy")
 
 
 class MadeEnvs(NamedTuple):
@@ -355,16 +357,18 @@ class EpisodeStates:
 
     def check_state(self, state: dict[str, Any]) -> None:
         """Raise ``IncompatibleError`` unless the state is of the same number of environments and the same mode."""
-        missing = [key for key in _KEYS if key not in state]
-        if missing:
-            raise IncompatibleError(
-                f"state has no {missing}: it is not of a vector environment; give what state_dict() returned"
-            )
-        if state["autoreset_mode"] != self.mode.value or len(state["envs"]) != self.num_envs:
-            raise IncompatibleError(
-                f"state is of {plural(len(state['envs']), 'environment')} with {state['autoreset_mode']}: these are "
-                f"{self.num_envs} with {self.mode.value}; use the same number and mode"
-            )
+        check_keys(state, _KEYS, "vector environment")
+        check_keys(state["lost"], _KEYS_OF_LOST, "vector environment")
+        each = [state[key] for key in ("envs", "has_ended", "needs_reset", "observations")]
+        for values in (*each, state["lost"]["num_replacements"]):
+            count = len(values) if isinstance(values, (list, tuple)) or np.ndim(values) else 0
+            if state["autoreset_mode"] != self.mode.value or count != self.num_envs:
+                raise IncompatibleError(
+                    f"state is of {plural(count, 'environment')} with {state['autoreset_mode']}: these are "
+                    f"{self.num_envs} with {self.mode.value}; use the same number and mode"
+                )
+        for entry in state["envs"]:
+            check_keys(entry, ("state", "why"), "vector environment")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a checked state of ``state_dict``, whose environments are restored already.

@@ -57,26 +57,42 @@ def check_autoreset(mode: AutoresetMode, has_ended: npt.NDArray[np.bool_]) -> No
 def step_env(mode: AutoresetMode, env: gymnasium.Env[Any, Any], action: Any, has_ended: bool) -> StepOutcome:
     """Step ``env`` as the autoreset mode says; ``has_ended`` says whether its episode ended in an earlier step."""
     if has_ended and mode is AutoresetMode.NEXT_STEP:
-        observation, info = env.reset()
+        observation, info = reset_env(env)
         return StepOutcome(observation, 0.0, False, False, info)
     outcome = step_once(env, action)
     if mode is AutoresetMode.SAME_STEP and (outcome.terminated or outcome.truncated):
         # Copied, because an environment may reuse its array for the observation that its reset returns.
         final = {"final_obs": copy.deepcopy(outcome.observation), "final_info": copy.deepcopy(outcome.info)}
-        observation, info = env.reset()
+        observation, info = reset_env(env)
         return outcome._replace(observation=observation, info={**info, **final})
     return outcome
+
+
+def reset_env(
+    env: gymnasium.Env[Any, Any], seed: int | None = None, options: dict[str, Any] | None = None
+) -> tuple[Any, dict[str, Any]]:
+    """Reset an environment and return its first observation and its info."""
+    own_options = None if options is None else dict(options)  # an environment may change its copy
+    observation, info = env.reset(seed=seed, options=own_options)
+    return observation, _check_info(info)
 
 
 def step_once(env: gymnasium.Env[Any, Any], action: Any) -> StepOutcome:
     """Step an environment and return the result with Python's number types; a reward may have shape ``(1,)``."""
     observation, reward, terminated, truncated, info = env.step(action)
+    _check_info(info)
     if type(reward) is float:
         return StepOutcome(observation, reward, bool(terminated), bool(truncated), info)
     number = np.asarray(reward)
     if number.size != 1:
         raise InvalidStepError(f"reward has shape {number.shape}: it must be one number; sum it in a wrapper")
     return StepOutcome(observation, float(number.item()), bool(terminated), bool(truncated), info)
+
+
+def _check_info(info: Any) -> dict[str, Any]:
+    if not isinstance(info, dict):
+        raise InvalidStepError(f"info is of type {type(info).__name__}: it must be a dict; return {{}} if it is empty")
+    return info
 
 
 def render_env(env: gymnasium.Env[Any, Any]) -> Any:
@@ -105,8 +121,9 @@ class StatefulEnv(Protocol):
     def state(self) -> Any:
         """Return all that later steps and resets depend on, generators included, as plain values.
 
-        Plain values are None, bool, int, float, str, bytes, NumPy numbers and arrays without Python objects, and lists,
-        tuples and dicts of them with str keys. A NumPy number is restored as a Python number.
+        Plain values are None, bool, int, float, str, bytes, NumPy arrays of bools, integers or floats of at most 8
+        bytes, such numbers, and lists, tuples and dicts of them with str keys. A NumPy number is restored as a Python
+        number.
         """
 
     def restore(self, state: Any) -> None:
@@ -150,12 +167,13 @@ def _copy_plain(value: Any, path: str) -> Any:
         value = value.item()
     if type(value) in _ATOMS:
         return value
-    if type(value) is np.ndarray and not value.dtype.hasobject:
+    if type(value) is np.ndarray and value.dtype.kind in "biuf" and value.itemsize <= 8:
         return value.copy()
     if type(value) in (list, tuple):
         return type(value)(_copy_plain(part, f"{path}[{number}]") for number, part in enumerate(value))
     if type(value) is dict and all(type(key) is str for key in value):
         return {key: _copy_plain(part, f"{path}[{key!r}]") for key, part in value.items()}
     raise TypeError(
-        f"{path} has type {type(value).__qualname__}: a state has numbers, strings, bytes, lists and arrays; convert it"
+        f"{path} has type {type(value).__qualname__}: a state has numbers, strings, bytes, lists and arrays of bools, "
+        "integers or floats of at most 8 bytes; convert it"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
@@ -21,9 +22,10 @@ from framestow.envs.vector.calls import (
     check_equal_spaces,
     check_factories,
     error_text,
+    make_env,
 )
 from framestow.envs.vector.checked import CheckedVectorEnv, MadeEnvs
-from framestow.envs.vector.one_env import AutoresetName, StepOutcome, find_mode, step_env
+from framestow.envs.vector.one_env import AutoresetName, StepOutcome, find_mode, reset_env, step_env
 from framestow.errors import EnvironmentFailedError
 
 
@@ -66,13 +68,14 @@ class SerialVectorEnv(CheckedVectorEnv):
         factories = check_factories(env_fns)
         self.envs: list[gymnasium.Env[Any, Any]] = []
         try:
-            for make in factories:
-                self.envs.append(make())
+            for env_id, make in enumerate(factories):
+                self.envs.append(make_env(make, env_id))
             check_equal_spaces([EnvSpaces(env.observation_space, env.action_space) for env in self.envs])
             single = EnvSpaces(self.envs[0].observation_space, self.envs[0].action_space)
             batched = batch_spaces(single, len(self.envs))
         except BaseException:
-            self.close()
+            with suppress(Exception):  # the first error says why
+                self.close()
             raise
         first = self.envs[0]
         self._begin(MadeEnvs(len(self.envs), single, batched, first.metadata, first.render_mode), mode, seed)
@@ -115,9 +118,8 @@ class SerialVectorEnv(CheckedVectorEnv):
     ) -> tuple[Any, list[dict[str, Any]]]:
         infos = []
         for env_id, seed in seeds.items():
-            own_options = None if options is None else dict(options)  # an environment may change its copy
             try:
-                self._observations[env_id], info = self.envs[env_id].reset(seed=seed, options=own_options)
+                self._observations[env_id], info = reset_env(self.envs[env_id], seed, options)
             except BaseException as error:
                 self._fail(env_id, "its reset", error)
                 raise
@@ -162,7 +164,7 @@ class SerialVectorEnv(CheckedVectorEnv):
         info: dict[str, Any] = {}
         observation = last = self._observations[env_id]
         if is_reset:
-            observation, info = self.envs[env_id].reset(seed=states.first_seeds.get(env_id))
+            observation, info = reset_env(self.envs[env_id], states.first_seeds.get(env_id))
         if is_lost:
             info = states.report_loss(env_id, info, last)
         if is_reset:

@@ -135,7 +135,7 @@ class WorkerPool:
             self._receive(0.0)  # what came while this process was busy
             for request in waiting if now_s >= hang_s else ():
                 if not request.is_done and now_s >= request.worker.deadline_s:
-                    request.worker.mark_lost(f"gave no answer within {self._step_timeout_s} s")
+                    request.worker.mark_lost(f"gave no answer within {request.worker.limit_s} s")
             if now_s >= end_s:
                 return all(request.is_done for request in requests)
         return True
@@ -153,6 +153,7 @@ class WorkerPool:
         if not self.is_in_owner_process:
             return []
         _pools.discard(self)
+        timeout_s = min(timeout_s, _LONGEST_WAIT_S)
         deadline_s = monotonic() + timeout_s
         failures: list[EnvFailure] = []
         try:

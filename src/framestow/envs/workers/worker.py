@@ -21,7 +21,7 @@ from framestow.envs.workers.worker_process import EnvHost, close_in_forks, proce
 from framestow.process import block_signals
 
 _AFTER_KILL_S = 2.0  # a process that survives SIGKILL so long waits for its disk
-_START_TIMEOUT_S = 10.0  # minimum: a new process imports its modules, and an environment may load large files
+START_TIMEOUT_S = 10.0  # minimum: a new process imports its modules, and an environment may load large files
 
 
 class Request:
@@ -77,6 +77,8 @@ class Worker:
         """Number of losses since it last completed a step."""
         self.deadline_s = 0.0
         """Time by which the oldest open request needs an answer; by ``time.monotonic``."""
+        self.limit_s = step_timeout_s
+        """Seconds that this request has."""
         self._host, self._context, self._daemon, self._step_timeout_s = host, context, daemon, step_timeout_s
         self._selector, self._interrupts = selector, interrupts
         self._sequence = 0  # number of the last request; answers to dropped requests are known by it
@@ -268,8 +270,8 @@ class Worker:
     def _set_deadline(self) -> None:
         """Give the oldest open request its time from now on."""
         is_starting = self._open_requests[0].command in (Command.MAKE, Command.MAP)
-        limit_s = max(self._step_timeout_s, _START_TIMEOUT_S) if is_starting else self._step_timeout_s
-        self.deadline_s = monotonic() + limit_s
+        self.limit_s = max(self._step_timeout_s, START_TIMEOUT_S) if is_starting else self._step_timeout_s
+        self.deadline_s = monotonic() + self.limit_s
 
     def _cause_of_death(self) -> str:
         self._process.join(_AFTER_KILL_S)  # the process has closed its socket, so it is ending

@@ -20,8 +20,8 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from framestow.envs.vector.calls import EnvSpaces, error_text
-from framestow.envs.vector.one_env import step_env
+from framestow.envs.vector.calls import EnvSpaces, error_text, make_env
+from framestow.envs.vector.one_env import reset_env, step_env
 from framestow.envs.workers.messages import (
     Command,
     EnvFailure,
@@ -151,7 +151,7 @@ class EnvHost:
             make_each = self._factories.functions()
         for env_id, make in zip(self._env_ids, make_each, strict=True):
             with _reporting_errors(env_id, "its construction"):
-                self._envs[env_id] = make()
+                self._envs[env_id] = make_env(make, env_id)
         spaces = [EnvSpaces(env.observation_space, env.action_space) for env in self._envs.values()]
         if payload:
             expected, _ = pickle.loads(payload)
@@ -224,9 +224,8 @@ class EnvHost:
     ) -> tuple[dict[str, Any], list[Any]]:
         """Reset an environment; return its info, and the parts of its observation that are no arrays."""
         shared = self._require_mapped()
-        own_options = None if options is None else dict(options)  # an environment may change its copy
         with _reporting_errors(env_id, "its reset"):
-            observation, info = self._envs[env_id].reset(seed=seed, options=own_options)
+            observation, info = reset_env(self._envs[env_id], seed, options)
             others = shared.write(env_id, observation)
         shared.rewards[env_id], shared.terminated[env_id], shared.truncated[env_id] = 0.0, False, False
         return info, others

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from framestow.checks import check_seed, truth_value
+from framestow.checks import check_seed, real_number, truth_value
 from framestow.envs.vector.calls import (
     ClosedError,
     EnvFactory,
@@ -46,6 +46,7 @@ from framestow.errors import (
 from framestow.interface import one_line, plural, warn_caller
 
 _MAX_LOSSES = 3  # of one worker without a completed step
+_CLOSE_S = 5.0  # that ``close`` takes, unless it is told
 
 
 class WorkerVectorEnv(CheckedVectorEnv):
@@ -197,17 +198,21 @@ class WorkerVectorEnv(CheckedVectorEnv):
             raise
         return answer
 
-    def close_extras(self, timeout: float = 5.0, **kwargs: Any) -> None:  # noqa: ARG002
-        """Close the environments and end the workers within about ``timeout`` seconds.
+    def close_extras(self, timeout: float | None = None, **kwargs: Any) -> None:  # noqa: ARG002
+        """Close the environments and end the workers within about ``timeout`` seconds; ``None`` takes 5.
 
         Workers get a request to close, then SIGTERM, then SIGKILL. A second call does nothing.
 
         Raises:
+            InvalidSettingsError: ``timeout`` is no number from 0 up; nothing is closed.
             EnvironmentFailedError: an environment raised in its ``close``; all workers have ended.
         """
+        timeout_s = _CLOSE_S if timeout is None else timeout
+        rule = f"it must be a number of seconds from 0 up; None takes {_CLOSE_S}"
+        timeout_s = real_number("timeout", timeout_s, 0, rule=rule, may_be_infinite=True)
         self.closed = True
         self._finalizer.detach()
-        failures = self._pool.close(timeout)
+        failures = self._pool.close(timeout_s)
         del self._last  # it references the shared memory
         if failures:
             first = min(failures, key=lambda failure: failure.environment)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import time
 
 import pytest
 
 from framestow.envs import WorkerVectorEnv
-from framestow.errors import EnvironmentFailedError, InvalidStepError
+from framestow.errors import EnvironmentFailedError, InvalidSettingsError, InvalidStepError
 from oracles.failing_envs import DYING, HANGING, RAISING, Failure, makers
 from oracles.patience import PATIENCE_S
 from oracles.process_watch import (
@@ -48,6 +49,24 @@ def test_close_after_any_failure_returns_in_time_twice(kind, start_method, make_
 
     left = logged_processes(process_folder, "[0-9]*")
     assert eventually(lambda: not still_there(left)), still_there(left)
+
+
+@pytest.mark.parametrize("timeout", [None, 0, 1e9, math.inf])
+def test_every_timeout_of_close_ends_the_workers(timeout, make_workers, process_folder):
+    make_workers(num_envs=2).close(timeout=timeout)
+
+    assert eventually(lambda: not still_there(logged_processes(process_folder)))
+
+
+@pytest.mark.parametrize("timeout", ["x", -1, math.nan, True])
+def test_a_wrong_timeout_of_close_is_refused_and_the_workers_stay(timeout, make_workers):
+    env = make_workers(num_envs=2)
+
+    with pytest.raises(InvalidSettingsError, match=r"^timeout is "):
+        env.close(timeout=timeout)
+
+    env.reset()
+    env.step([0, 0])
 
 
 @pytest.mark.parametrize("start_method", every_start_method())

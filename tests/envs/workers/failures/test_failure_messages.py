@@ -160,6 +160,13 @@ def test_a_hanging_worker_is_reported_after_the_step_timeout(kind, start_method,
     assert "0.5" in str(caught.value)
 
 
+def test_a_worker_that_hangs_at_its_start_is_reported_with_the_limit_of_a_start(make_workers, monkeypatch):
+    monkeypatch.setattr("framestow.envs.workers.worker.START_TIMEOUT_S", 0.7)
+
+    with pytest.raises(WorkerLostError, match=r"gave no answer within 0\.7 s before it had made its environments"):
+        make_workers({2: Failure("hang", "construct", 1)}, step_timeout=0.1)
+
+
 @pytest.mark.parametrize("call", ["reset", "call", "render"])
 @pytest.mark.parametrize("kind", ["sigkill", "hang"])
 def test_a_worker_lost_in_any_other_call_is_reported_too(kind, call, make_workers):
