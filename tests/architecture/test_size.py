@@ -25,9 +25,9 @@ LIMITS = {  # lines, files
     "distributed": (2_711, 8),  # the one door to files; refused priorities; full shards; saves of other settings
     "envs": (4_946, 26),  # counts in the singular, too; states that no checkpoint takes; why none was made
     "frames": (1_034, 6),  # frames of a pickle are shared by a deepcopy
-    "integrations": (5_244, 24),  # drop-ins in folders and budgets, with priorities; no write into packed pixels is lost
+    "integrations": (5_244, 24),  # drop-ins in folders and budgets, with priorities; writes into packed pixels
     "offline": (2_559, 8),  # files of D4RL, d3rlpy, NumPy; full disks; filled buffers; endings, keys; whole stacks
-    "replay": (11_328, 50),  # ensembles; changed steps; budgets of all bytes; priorities by all or none; goals in loaders
+    "replay": (11_328, 50),  # ensembles; changed steps; all bytes in budgets; priorities all or none; goals in loaders
     "storage": (1_987, 10),  # the one door to files; sizes of many blocks; garbage gives locks up; quoted paths
     "torch": (842, 5),  # workers of PyTorch's DataLoader; default devices, copies
     "training": (4_531, 16),  # reports leave out what trained much longer; laptop-long; ALE in names; cells of tables
