@@ -284,9 +284,7 @@ def ten_games() -> str:
         scores = [ours, f"{row['published'][best]:,.1f} ({best})"]
         minutes = f"{60 * statistics.mean(seed['core_hours'] for seed in seeds):.0f}"
         rows.append([game, f"{row['random_play']:,.1f}", *scores, minutes])
-    return table(
-        ["game", "random play", "`laptop-long` (its seeds)", "best of Dopamine's", "core-minutes a seed"], rows
-    )
+    return table(["game", "random play", "`laptop-long` (seeds)", "best of Dopamine's", "core-minutes a seed"], rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {
