@@ -40,7 +40,7 @@ from framestow.training.listeners import (
 )
 from framestow.training.loop import Interruption
 from framestow.training.report.page import write_report
-from framestow.training.run import check_memory, choose_device, memory_arguments, num_actions_of
+from framestow.training.run import check_memory, check_spaces, choose_device, memory_arguments
 from framestow.training.run_folder import RunFolder, default_run_path
 from framestow.training.scores import random_and_human_scores
 from framestow.training.settings import Settings
@@ -228,7 +228,7 @@ def measure_play(settings: Settings, show: Callable[[int, int], object]) -> Memo
     num_frames = min(PLAYED_FRAMES, max(MIN_FRAMES, settings.steps // 10))
     env = make_atari(settings.game, 1, settings.preset, settings.seed)
     small = {"capacity": num_frames, "num_envs": 1, "retention": "fifo", "sampler": settings.sampler()}
-    num_actions = num_actions_of(env)
+    num_actions = check_spaces(env)
     memory = ReplayMemory(
         observation_space=env.single_observation_space, action_space=num_actions, **memory_arguments(settings) | small
     )

@@ -41,7 +41,7 @@ from framestow.training.checkpoint import (
     saved_memory,
     write_checkpoint,
 )
-from framestow.training.run import Learner, choose_device, make_game, memory_arguments, num_actions_of, set_up_learning
+from framestow.training.run import Learner, check_spaces, choose_device, make_game, memory_arguments, set_up_learning
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 from framestow.training.training_run import Event, MakeEnv, StepTaken, Tally
@@ -130,7 +130,7 @@ class DistributedRun:
         set_up_learning(settings)
         one_env = make_env(dataclasses.replace(settings, num_envs=1, workers=0))
         frame_space, action_space = one_env.single_observation_space, one_env.single_action_space
-        num_actions, mode = num_actions_of(one_env), one_env.metadata.get("autoreset_mode")
+        num_actions, mode = check_spaces(one_env), one_env.metadata.get("autoreset_mode")
         one_env.close()
         assert mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP), mode
         epsilons = actor_epsilons(settings.actors * settings.num_envs)

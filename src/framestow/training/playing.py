@@ -33,7 +33,7 @@ from framestow.storage.files.file_system import (
     write_atomically,
 )
 from framestow.training.checkpoint import read_agent_steps, restore_agent
-from framestow.training.run import choose_device, num_actions_of
+from framestow.training.run import check_spaces, choose_device
 from framestow.training.run_folder import VIDEO_FORMATS, RunFolder
 from framestow.training.scores import RANDOM_AND_HUMAN, human_normalized
 from framestow.training.settings import Settings
@@ -70,7 +70,7 @@ class Player:
                 f"epsilon is {epsilon}: it must be a probability from 0 to 1; give another --epsilon"
             )
         settings = folder.settings()
-        num_actions = num_actions_of(env)
+        num_actions = check_spaces(env)
         self._policy = EpsilonGreedy(LinearSchedule(epsilon, epsilon, 0), num_actions, seed)
         # A memory stacks the frames, as in training, so the network gets the same observations.
         self.memory = ReplayMemory(

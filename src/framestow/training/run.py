@@ -91,7 +91,7 @@ class Run:
         env = make_env(settings)
         with contextlib.ExitStack() as unless_built:
             unless_built.callback(env.close)
-            num_actions = num_actions_of(env)
+            num_actions = check_spaces(env)
             _check_vector(env, settings)
             self.memory = (
                 load_memory(checkpoint, settings.memory_on_disk) if checkpoint else _new_memory(settings, env, store)
@@ -242,8 +242,8 @@ def choose_device(asked: str) -> str:
     return asked
 
 
-def num_actions_of(env: VectorEnv[Any, Any, Any]) -> int:
-    """Return the number of actions; ``InvalidSettingsError`` unless they are ``Discrete(n)`` and frames are uint8."""
+def check_spaces(env: VectorEnv[Any, Any, Any]) -> int:
+    """Return the number of actions; ``InvalidSettingsError`` unless they are ``Discrete`` and frames are uint8."""
     frame, space = env.single_observation_space, env.single_action_space
     if not isinstance(space, Discrete) or space.start != 0:
         raise InvalidSettingsError(f"action space is {space}: DQN needs Discrete(n) with start 0; wrap the environment")

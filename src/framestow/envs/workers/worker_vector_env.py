@@ -46,7 +46,7 @@ from framestow.errors import (
 from framestow.interface import one_line, plural, warn_caller
 
 _MAX_LOSSES = 3  # of one worker without a completed step
-_CLOSE_S = 5.0  # that ``close`` takes, unless it is told
+_CLOSE_S = 5.0  # seconds that ``close`` takes by default
 
 
 class WorkerVectorEnv(CheckedVectorEnv):
