@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from framestow import ReplayMemory
 from framestow.errors import DamagedDataError, InvalidSettingsError, InvalidStepError, MissingExtraError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.offline.minari import MinariData, MinariDescription, export_minari
+from framestow.offline.minari import MinariData
+from framestow.offline.minari_export import MinariDescription, export_minari
 from framestow.offline.transfer import Transferred
 from framestow.replay.settings.observation_layout import ObservationLayout
 from oracles.any_play import DISCOUNT, EXTRAS, AnyPlay, assert_same, row_of

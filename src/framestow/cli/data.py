@@ -308,7 +308,7 @@ class ExportMinari:
 
     def run(self, console: Console) -> int:
         """Export the store, print the sizes before and after, and return the exit code."""
-        from framestow.offline.minari import MinariDescription, export_minari  # noqa: PLC0415 -- slow import
+        from framestow.offline.minari_export import MinariDescription, export_minari  # noqa: PLC0415 -- slow import
 
         description = MinariDescription(self.dataset_id, self.environment, self.data_format, self._metadata())
         to = self.to / self.dataset_id

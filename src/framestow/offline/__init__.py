@@ -23,7 +23,8 @@ from framestow.interface import lazy_names
 if TYPE_CHECKING:
     from framestow.offline.arrays import ArrayData, export_arrays, from_stable_baselines3
     from framestow.offline.dqn_replay import DqnReplay
-    from framestow.offline.minari import MinariData, MinariDescription, export_minari
+    from framestow.offline.minari import MinariData
+    from framestow.offline.minari_export import MinariDescription, export_minari
     from framestow.offline.transfer import Transferred
 
 __all__ = [
@@ -41,10 +42,10 @@ _MODULES = {
     "ArrayData": "arrays",
     "DqnReplay": "dqn_replay",
     "MinariData": "minari",
-    "MinariDescription": "minari",
+    "MinariDescription": "minari_export",
     "Transferred": "transfer",
     "export_arrays": "arrays",
-    "export_minari": "minari",
+    "export_minari": "minari_export",
     "from_stable_baselines3": "arrays",
 }
 

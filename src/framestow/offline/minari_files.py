@@ -27,6 +27,7 @@ from framestow.offline.transfer import MOST_INFLATION, reason
 from framestow.storage.files.file_system import DISK
 
 METADATA = "metadata.json"
+HAS_BEGINNING, HAS_END = "framestow_has_beginning", "framestow_has_end"  # metadata of an exported episode
 MAX_EPISODE_BYTES = 2**32  # of arrays in RAM; one episode is read at a time
 MAX_NAME = 200  # characters of an id
 MAX_DEPTH, MAX_PARTS = 16, 10_000  # of the groups in an episode
