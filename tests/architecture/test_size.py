@@ -22,7 +22,7 @@ LIMITS = {  # lines, files
     "agents": (1_156, 7),  # images reach the network by one native pass; Munchausen from any step on; bfloat16 on CPUs
     "benchmarking": (1_632, 8),
     "cli": (2_524, 15),  # import and export of arrays; pickled buffers; what a run will take; links, pipes; full disks
-    "distributed": (2_711, 8),  # the one door to files; refused priorities; full shards; saves of other settings
+    "distributed": (2_713, 8),  # the one door to files; refused priorities; full shards; saves of all own steps
     "envs": (4_946, 26),  # counts in the singular, too; states that no checkpoint takes; why none was made
     "frames": (1_034, 6),  # frames of a pickle are shared by a deepcopy
     "integrations": (5_244, 24),  # drop-ins in folders and budgets, with priorities; writes into packed pixels
@@ -32,7 +32,7 @@ LIMITS = {  # lines, files
     "torch": (842, 5),  # workers of PyTorch's DataLoader; default devices, copies
     "training": (4_531, 16),  # reports leave out what trained much longer; laptop-long; ALE in names; cells of tables
     "viewer": (2_712, 20),  # a server with limits; damage is shown
-    "tests": (56_405, 405),  # loaders, arrays; budgets of any step; kills at each; forty faults of odd input
+    "tests": (56_417, 405),  # loaders, arrays; budgets of any step; kills at each; forty faults of odd input
     "benchmarks": (6_447, 41),  # figures of sample(32) beside each other; ten games of several seeds and any recipe
 }
 WORDS_OF_PAGES = 61_250  # of docs, README and CONTRIBUTING; ensembles, loaders, masks, changes, trials, budgets

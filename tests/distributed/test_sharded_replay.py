@@ -297,6 +297,18 @@ def test_a_save_with_other_settings_is_refused_before_a_shard_starts(other, mess
     assert 0 == len(local_replay(**settings))
 
 
+def test_a_save_has_all_steps_of_append_and_may_be_resumed_with_another_budget(tmp_path):
+    settings = {"shards": 2, "num_envs": 2}
+    replay = local_replay(**settings, max_bytes="8 MiB")
+    NumberedSteps(2).play(replay, 0, 20)
+    generation = replay.save(tmp_path)
+
+    resumed = local_replay(**settings, max_bytes="2 MiB", saved=(tmp_path, generation))
+
+    assert [2**20, 2**20] == [shard.memory.inner.settings.max_bytes for shard in resumed.group.calls.objects]
+    assert 20 == len(resumed)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="a link needs rights on Windows")
 def test_a_shard_behind_a_link_is_neither_read_nor_written(tmp_path):
     saved, elsewhere = tmp_path / "saved", tmp_path / "elsewhere"

@@ -92,8 +92,8 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
         rate_limiter: Holds back ``sample`` and writers; ``None`` holds back neither.
         timeout_s: Seconds until a shard that does not answer counts as lost.
         start: Starts the shards: ``framestow.distributed.start_ray_shards``, or ``start_local_shards`` in this process.
-        max_bytes: Budget of all shards together.
-        saved: Folder and generation of a ``save`` that the shards start with; its settings must be the same.
+        max_bytes: Budget of all shards together. Shards in RAM can start from a ``saved`` replay of another budget.
+        saved: Folder and generation of a ``save`` that the shards start with; its other settings must be the same.
 
     The other arguments are those of ``ReplayMemory``. One thread samples, and a loader's threads unpack. The attributes
     ``capacity``, ``num_envs``, ``num_shards`` and ``stack`` are those of the whole replay, and ``counts`` has what was
@@ -358,8 +358,8 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
     def save(self, path: str | Path, *, keep_previous: bool = False) -> int:
         """Save all shards to the folder ``path``, with what a resumed replay needs; return the generation.
 
-        Each shard writes to ``path/shard-<number>``, so all nodes must share this folder. Steps that are still on the
-        way to a shard are not saved.
+        Each shard writes to ``path/shard-<number>``, so all nodes must share this folder. Steps of a ``writer`` that
+        are still on the way to a shard are not saved.
 
         Arguments:
             path: The folder.
@@ -369,6 +369,7 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
             ActorLostError: a shard is lost; the previous generation stays.
         """
         folder = folder_path("path", path).resolve()
+        self.send()
         self.group.send_updates()
         saved = self.group.call_each("save", lambda number: (shard_folder(folder, number),))
         with self.group.lock:

@@ -189,7 +189,8 @@ class Shard:
         if settings.saved is not None and not is_restarted:
             folder, generation = settings.saved
             if settings.directory is None:
-                return ReplayMemory.load(folder, generation=generation, **options)
+                budget = settings.memory.max_bytes
+                return ReplayMemory.load(folder, generation=generation, max_bytes=budget, **options)
             return ReplayMemory.open(folder, read_only=False, flush_every=None, generation=generation, **options)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*was not closed", RuntimeWarning)  # a killed shard does not close
