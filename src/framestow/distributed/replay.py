@@ -92,7 +92,7 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
         rate_limiter: Holds back ``sample`` and writers; ``None`` holds back neither.
         timeout_s: Seconds until a shard that does not answer counts as lost.
         start: Starts the shards: ``framestow.distributed.start_ray_shards``, or ``start_local_shards`` in this process.
-        max_bytes: Budget of all shards together. Shards in RAM can start from a ``saved`` replay of another budget.
+        max_bytes: Budget of all shards together. With ``saved``, ``None`` keeps the saved one, as a ``directory`` does.
         saved: Folder and generation of a ``save`` that the shards start with; its other settings must be the same.
 
     The other arguments are those of ``ReplayMemory``. One thread samples, and a loader's threads unpack. The attributes
