@@ -57,6 +57,8 @@ NEEDED_IN_METADATA = [
     "Summary", "Author", "Keywords", "Classifier", "License-Expression", "Requires-Python", "Project-URL",
 ]  # fmt: skip
 
+CODE = {".py", ".pyi", ".cpp", ".hpp", ".js", ".css", ".html"}  # what the sizes count
+
 PLATFORMS = {"linux": ["x86_64", "aarch64"], "macos": ["x86_64", "arm64"], "windows": ["AMD64", "ARM64"]}
 
 NOT_HERE = "wheels for musl, arm64, macOS and Windows: the release workflow builds and tests them"
@@ -396,12 +398,28 @@ def check_workflows() -> None:
     print(output(Path(sys.executable).parent / "zizmor", "--offline", ".github/workflows").strip().splitlines()[-1])
 
 
+def print_sizes() -> None:
+    """Print the lines and files of each part of the repository, and the words of its pages."""
+    parts: dict[str, list[Path]] = {}
+    for file in sorted((ROOT / "src" / "framestow").rglob("*")):
+        if file.suffix in CODE:
+            folders = file.relative_to(ROOT / "src" / "framestow").parts[:-1]
+            parts.setdefault(folders[0] if folders else "(root)", []).append(file)
+    parts |= {name: list((ROOT / name).rglob("*.py")) for name in ("tests", "benchmarks")}
+    for name, files in parts.items():
+        lines = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+        print(f"{name:<14}{lines:>7,} lines {len(files):>4} files")
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    print(f"{'pages':<14}{sum(len(page.read_text(encoding='utf-8').split()) for page in pages):>7,} words")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the checks; return 1 if something is missing."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tag", help="tag of the release, such as v0.1.0")
     parser.add_argument("--quick", action="store_true", help="run only the quick tests against the wheel")
     checks: dict[str, Callable[[], None]] = {
+        "sizes": print_sizes,
         "version": lambda: check_version(options.tag),
         "settings": check_settings,
         "workflows": check_workflows,
