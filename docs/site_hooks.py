@@ -23,7 +23,7 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 OUTSIDE = "repository"
 # Who searches for a symptom wants its remedy, and then a page to read rather than a docstring.
-GUIDES = ("observations", "environments", "sampling", "saving", "training")
+GUIDES = ("observations", "environments", "sampling", "tensors", "extras-and-changes", "saving", "training")
 BOOSTS = {"troubleshooting.md": 8, "get-started.md": 4, "api": 0.5, "commands.md": 0.5}
 BOOSTS |= {f"{name}.md": 2 for name in GUIDES}
 LINK = re.compile(r"(?P<head>\[(?P<text>[^\]]*)\]\()(?P<target>[^)\s:#]+)(?P<tail>(?:#[^)\s]*)?\))")

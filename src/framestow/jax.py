@@ -1,6 +1,6 @@
 """Batches as JAX arrays, loaded on background threads.
 
-Needs the extra ``framestow[jax]``. On the CPU, arrays are shared through DLPack instead of copied. docs/sampling.md has
+Needs the extra ``framestow[jax]``. On the CPU, arrays are shared through DLPack instead of copied. docs/tensors.md has
 examples, and the rules for shared arrays.
 """
 
@@ -139,7 +139,7 @@ class BatchLoader(Loader[JaxBatch]):
         device: where the arrays are created; by default JAX's default device.
         ahead: number of batches that are drawn before you ask for them.
         threads: number of threads that unpack batches, one batch each.
-        draw: called with ``batch_size`` instead of drawing from the memory (docs/sampling.md).
+        draw: called with ``batch_size`` instead of drawing from the memory (docs/tensors.md).
 
     Batches are drawn in the calling thread, ``ahead`` calls before they are returned. So the same program gives the
     same batches for any number of threads. ``next`` returns a batch when it is on the device.

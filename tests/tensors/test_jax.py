@@ -214,10 +214,10 @@ def test_a_wrong_argument_is_refused_with_its_value(call, name):
 
 
 def test_the_example_of_the_docs_prints_its_documented_output(capsys):
-    page = (Path(__file__).parents[2] / "docs/sampling.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/tensors.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     [example] = [block for block in blocks if "framestow.jax" in block]
 
-    exec(compile(example, "sampling.md", "exec"), {"__name__": "__main__"})
+    exec(compile(example, "tensors.md", "exec"), {"__name__": "__main__"})
 
     assert f"# {capsys.readouterr().out.strip()}" in example

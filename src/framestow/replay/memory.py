@@ -138,7 +138,7 @@ class ReplayMemory(MemoryProperties, Closing):
             ``DamagedDataError`` for a block of steps; ``"skip"`` leaves out the segment or block. ``report()`` counts
             the lost transitions, and a warning of the logger ``framestow`` names the file.
         extras: Extra fields of every step by name, each a NumPy number or boolean dtype, with a shape if it has one:
-            ``{"log_prob": np.float32, "state": (np.float32, (2, 512))}`` (docs/sampling.md).
+            ``{"log_prob": np.float32, "state": (np.float32, (2, 512))}`` (docs/extras-and-changes.md).
 
     Raises:
         InvalidSettingsError: an argument that cannot work.
@@ -686,7 +686,8 @@ class ReplayMemory(MemoryProperties, Closing):
 
         No transition whose n steps include a forgotten one is drawn any more. Sequences end there, and its episode is
         not whole. Saves, loads and repairs keep that. Forgotten steps count towards ``capacity`` until they are evicted
-        in their turn. This erases nothing (docs/sampling.md). Batches drawn before stay. Any thread may call it.
+        in their turn. This erases nothing (docs/extras-and-changes.md). Batches drawn before stay. Any thread may call
+        it.
 
         Raises:
             NothingToSampleError: before anything changes: one of the steps is not stored.

@@ -1,6 +1,6 @@
 """Batches as PyTorch tensors, loaded on background threads, and DrQ's random shift.
 
-Needs the extra ``framestow[torch]``. docs/sampling.md has examples and figures.
+Needs the extra ``framestow[torch]``. docs/tensors.md has examples and figures.
 
 =====================  ==========================================================================
 ``BatchLoader``        iterates over batches of transitions as tensors; threads prepare the next ones

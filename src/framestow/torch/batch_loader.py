@@ -228,7 +228,7 @@ class BatchLoader(Loader[TensorBatch]):
         pin_memory: CUDA only: copy through pinned buffers, so that copies run beside the learner. There are
             ``ahead + 2`` buffers, each of the size of a batch.
         draw: called with ``batch_size`` in the caller's thread instead of drawing from the memory. It returns an object
-            with ``unpack()``, ``redraw(error)`` and ``stop()`` (docs/sampling.md).
+            with ``unpack()``, ``redraw(error)`` and ``stop()`` (docs/tensors.md).
 
     **When batches are drawn.** The first ``next`` draws batches 0 to ``ahead``. Each further call that returns batch k
     draws batch k + ``ahead``, in the caller's thread. So the same program gives the same batches, bit for bit, for any
