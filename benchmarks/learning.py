@@ -1,13 +1,15 @@
 """Write the learning curves of finished training runs as CSV, PNG and JSON.
 
-    for seed in 0 1 2 3 4; do framestow train Breakout --seed $seed --run-dir runs/make-train/seed-$seed; done
+    for seed in $(seq 100 109); do framestow train Breakout --seed $seed --run-dir runs/make-train/seed-$seed; done
     python benchmarks/learning.py make_train runs/make-train/seed-*
 
-The runs are of one game and differ only in their seed. NAME.csv has a line for each finished game: seed, agent steps,
-unclipped score and the mean of the last 20 games. NAME.json has the settings, the commit, and for each seed what was
-changed when it was resumed, the final score, the time on the clock, the processor time of all processes of the run in
-core-hours, the bytes of the memory and the process's resident bytes. NAME.png draws the curves beside random play and
-humans, and a dashed line where settings were changed.
+The runs are of one game and differ only in their seed. Reported are seeds from 100 on (seeds.py); --chose makes a
+figure of seeds that chose the recipe, and says so in it. NAME.csv has a line for each finished game: seed, agent steps,
+unclipped score and the mean of the last 20 games. NAME.json has the settings and the commit; mean, median and
+interquartile mean over the seeds, each with its 95 % interval by bootstrap; and for each seed what was changed when it
+was resumed, the final score, the time on the clock, the processor time of all processes of the run in core-hours, the
+bytes of the memory and the process's resident bytes. NAME.png draws the curves beside random play and humans, and a
+dashed line where settings were changed.
 """
 
 from __future__ import annotations
@@ -27,9 +29,10 @@ from framestow.benchmarking.result_files import write_result
 from framestow.process import num_cores
 from framestow.training.recipes import RECIPES
 from framestow.training.report.page import RunRecord, rolling_mean, runs_by_settings
-from framestow.training.scores import FRAMES_PER_STEP, RANDOM_AND_HUMAN
+from framestow.training.scores import FRAMES_PER_STEP, RANDOM_AND_HUMAN, averages_of_runs
 from framestow.training.settings import MAY_CHANGE_LEARNING
 from framestow.training.training_run import NUM_RECENT
+from seeds import refuse_chosen
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
@@ -46,18 +49,20 @@ def main() -> None:
     parser.add_argument(
         "--machine", type=Path, help="result file with the machine that trained them; default: this one"
     )
+    parser.add_argument("--chose", action="store_true", help="the seeds chose the recipe: say so in the figure")
     arguments = parser.parse_args()
     runs = sorted((RunRecord.read(path) for path in arguments.runs), key=lambda run: run.settings.seed)
     if len({run.settings.game for run in runs}) > 1 or len(runs_by_settings(runs)) > 1:
         parser.error("the runs have different games or settings: they must differ only in seed and length")
+    refuse_chosen(parser, (run.settings.seed for run in runs), chose=arguments.chose)
     RESULTS.mkdir(parents=True, exist_ok=True)
     write_curves(RESULTS / f"{arguments.name}.csv", runs)
-    entries = {"commit": commit(arguments.commit), **figures(runs)}
+    entries = {"commit": commit(arguments.commit), "seeds_chose_the_recipe": arguments.chose, **figures(runs)}
     if arguments.machine:
         measured = json.loads(arguments.machine.read_text())
         entries |= {name: measured[name] for name in ("machine", "device") if name in measured}
     write_result(RESULTS / f"{arguments.name}.json", entries, command(runs))
-    draw(RESULTS / f"{arguments.name}.png", runs)
+    draw(RESULTS / f"{arguments.name}.png", runs, "these seeds chose the recipe" if arguments.chose else "")
 
 
 def command(runs: list[RunRecord]) -> str:
@@ -91,8 +96,22 @@ def figures(runs: list[RunRecord]) -> dict[str, Any]:
         "game": settings.game,
         "random_play": random,
         "human": human,
+        "averages_of_seeds": averages(runs),
         "seeds": {run.settings.seed: figures_of(run) for run in runs},
         "settings": {**dataclasses.asdict(settings), "seed": [run.settings.seed for run in runs]},
+    }
+
+
+def averages(runs: list[RunRecord]) -> dict[str, dict[str, float]]:
+    """Return averages over the seeds of the mean and of the median of each one's last games, with 95 % intervals."""
+    recent = {
+        f"mean_of_last_{NUM_RECENT}_games": [run.mean_of_last(NUM_RECENT) for run in runs],
+        f"median_of_last_{NUM_RECENT}_games": [float(np.median(run.scores[-NUM_RECENT:])) for run in runs],
+    }
+    return {
+        f"{average} of {name}": dict(zip(("score", "low", "high"), map(float, interval), strict=True))
+        for name, scores in recent.items()
+        for average, interval in averages_of_runs([score for score in scores if score is not None]).items()
     }
 
 
@@ -130,7 +149,7 @@ def changes_by_step(runs: list[RunRecord]) -> dict[int, str]:
     return {agent_steps: ",\n".join(changes) for agent_steps, changes in named.items()}
 
 
-def draw(path: Path, runs: list[RunRecord]) -> None:
+def draw(path: Path, runs: list[RunRecord], note: str) -> None:
     settings = runs[0].settings
     figure, axes = pyplot.subplots(figsize=(7, 4), dpi=130)
     for run in runs:
@@ -144,7 +163,8 @@ def draw(path: Path, runs: list[RunRecord]) -> None:
         axes.annotate(f"{changed} ", (agent_steps / 1_000, 0.2), xycoords=("data", "axes fraction"), ha="right")
     axes.set_xlabel("thousand agent steps (four emulator frames each)")
     axes.set_ylabel(f"score, mean of the last {NUM_RECENT} games")
-    axes.set_title(f"{settings.game}, recipe {settings.recipe}, preset {settings.preset}")
+    title = f"{settings.game}, recipe {settings.recipe}, preset {settings.preset}"
+    axes.set_title(f"{title}\n{note}" if note else title)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(edgecolor="none", framealpha=1, loc="upper left")
     figure.tight_layout()

@@ -283,7 +283,8 @@ def ten_games() -> str:
             ours += f" ({', '.join(f'{each:,.1f}' for each in means)})"
         scores = [ours, f"{row['published'][best]:,.1f} ({best})"]
         minutes = f"{60 * statistics.mean(seed['core_hours'] for seed in seeds):.0f}"
-        rows.append([game, f"{row['random_play']:,.1f}", *scores, minutes])
+        named = f"{game} (chose)" if row["chose_the_recipe"] else game
+        rows.append([named, f"{row['random_play']:,.1f}", *scores, minutes])
     return table(["game", "random play", "`laptop-long` (seeds)", "best of Dopamine's", "core-minutes a seed"], rows)
 
 

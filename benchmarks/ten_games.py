@@ -1,6 +1,6 @@
 """Compare training runs of several games with Dopamine's published curves, at the same number of agent steps.
 
-    framestow train Qbert --preset dopamine --steps 500_000 --seed 0 --run-dir runs/ten/Qbert-0    and so each
+    framestow train Qbert --preset dopamine --steps 500_000 --seed 100 --run-dir runs/ten/Qbert-100    and so each
     python benchmarks/ten_games.py runs/ten/*
 
 results/learning gets ten_games.json, ten_games.png, ten_games-dark.png for a dark page, and in the folder ten_games the
@@ -10,6 +10,7 @@ Games that are not given keep the figures and the curves that they have from run
 
 Dopamine publishes the mean score of the training games in each 250,000 agent steps (dopamine_curves.json). The same
 mean of a run is compared with it: of the games that ended in the last 250,000 steps. Of several seeds their mean is.
+Reported are seeds from 100 on, and games whose scores chose the recipe are marked (seeds.py).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from framestow.training.report.page import RunRecord, runs_by_settings
 from framestow.training.scores import RANDOM_AND_HUMAN
 from framestow.training.settings import MAY_CHANGE_LEARNING, Settings, learning_settings
 from learning import RESULTS, command, commit, figures_of, write_curves
+from seeds import FIRST_REPORTED, GAMES_THAT_CHOSE, refuse_chosen
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
@@ -49,6 +51,7 @@ def main() -> None:
     given = [RunRecord.read(path) for path in arguments.runs]
     if len({(run.settings.game, run.settings.seed) for run in given}) < len(given):
         parser.error("two runs have the same game and seed: leave one out")
+    refuse_chosen(parser, (run.settings.seed for run in given))
     if unknown := sorted({run.settings.game for run in given} - set(PUBLISHED["games"])):
         parser.error(f"there is no published curve of {', '.join(unknown)}: leave it out")
     if steps % POINT:
@@ -110,7 +113,7 @@ def read_earlier(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
     path = RESULTS / "ten_games.json"
     earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"settings": None}
     games: dict[str, dict[str, Any]] = earlier["games"] if earlier["settings"] == settings else {}
-    return games
+    return {game: row for game, row in games.items() if all(int(seed) >= FIRST_REPORTED for seed in row["seeds"])}
 
 
 def curves_of(game: str) -> Path:
@@ -128,6 +131,7 @@ def beside_published(game: str, runs: list[RunRecord]) -> dict[str, Any]:
         "mean_of_last_point": mean,
         "published": published,
         "is_best": mean >= max(published.values()),
+        "chose_the_recipe": game in GAMES_THAT_CHOSE.get(runs[0].settings.recipe, ()),
         "seeds": {
             run.settings.seed: {
                 "mean_of_last_point": means[run.settings.seed],
