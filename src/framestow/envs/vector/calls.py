@@ -247,7 +247,7 @@ def tile_images(pictures: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uin
     """Return one image with all ``pictures`` in a grid, as square as possible; unused cells are black.
 
     The pictures are ``uint8`` of one shape, ``(H, W)`` or ``(H, W, C)``. The result is a new array of ``rows * H`` by
-    ``columns * W``, as from ``tile_images`` of OpenAI Baselines (2017).
+    ``columns * W``.
 
     >>> tile_images([np.full((1, 1), shade, np.uint8) for shade in (1, 2, 3)])
     array([[1, 2],
