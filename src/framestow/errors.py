@@ -18,7 +18,7 @@ Each class also derives from a built-in error, so ``except ValueError`` works to
     ├── IncompatibleError (ValueError)         a saved memory or run has other settings
     ├── ForkedLoaderError (RuntimeError)       a loader was used in a forked process
     ├── ActorLostError (ConnectionError)       an actor of a cluster died, or did not answer in time
-    └── MissingExtraError (ImportError)        an optional dependency is not installed
+    └── MissingExtraError (ImportError)        an optional dependency is not installed, or too old
 
 The warning classes are ``ObservationWarning`` and ``UntestedVersionWarning`` (both UserWarning).
 
@@ -117,7 +117,7 @@ class ActorLostError(FramestowError, ConnectionError):
 
 
 class MissingExtraError(FramestowError, ImportError):
-    """An optional dependency is not installed. The message has the ``pip install`` command."""
+    """An optional dependency is not installed, or too old. The message has the ``pip install`` command."""
 
 
 class ObservationWarning(UserWarning):

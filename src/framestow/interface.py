@@ -12,13 +12,13 @@ from importlib.util import find_spec
 from traceback import walk_stack
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from framestow.errors import MissingExtraError
+from framestow.extras import check_extra, missing_extra
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-NO_PACKAGES: Mapping[str, str] = {}
+NONE: Mapping[str, str] = {}
 _NOT_A_CALLER = {"framestow", "stable_baselines3", "sb3_contrib"}  # libraries that build drop-ins themselves
 
 
@@ -138,14 +138,14 @@ def shapes(arrays: Any) -> str:
 def lazy_names(
     package: str,
     modules: Mapping[str, str],
-    extra: str | None = None,
-    packages: Mapping[str, str] = NO_PACKAGES,
+    extras: Mapping[str, str] = NONE,
+    packages: Mapping[str, str] = NONE,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` for ``package``, which imports its names on first use.
 
-    Each name of ``modules`` comes from its module. ``packages`` has the packages inside ``package`` by name, with the
-    library that each needs (``""`` for none). With ``extra``, ``__getattr__`` raises ``MissingExtraError`` if a library
-    of that extra is not installed.
+    Each name of ``modules`` comes from its module. ``extras`` has the extra that a name needs: ``__getattr__`` raises
+    ``MissingExtraError`` if a library of it is absent or too old. ``packages`` has the packages inside ``package`` by
+    name, with the library that each needs (``""`` for none).
     """
 
     def import_name(name: str) -> Any:
@@ -153,6 +153,9 @@ def lazy_names(
             return import_module(f"{package}.{name}")
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        extra = extras.get(name)
+        if extra is not None:
+            check_extra(package, extra)
         try:
             value = getattr(import_module(f"{package}.{modules[name]}"), name)
         except ModuleNotFoundError as missing:
@@ -165,7 +168,7 @@ def lazy_names(
     return import_name, public_names(package, packages)
 
 
-def public_names(package: str, packages: Mapping[str, str] = NO_PACKAGES) -> Callable[[], list[str]]:
+def public_names(package: str, packages: Mapping[str, str] = NONE) -> Callable[[], list[str]]:
     """Return ``__dir__`` for ``package``: its ``__all__``, and its ``packages`` whose library is installed.
 
     ``help`` reads every name that is listed, so a package without its library would make it raise.
@@ -178,12 +181,3 @@ def public_names(package: str, packages: Mapping[str, str] = NO_PACKAGES) -> Cal
         return sorted(special.union(names.get("__all__", ()), installed))
 
     return list_names
-
-
-def missing_extra(what: str, module: str | None, extra: str) -> MissingExtraError:
-    """Return the error for ``what``, which needs ``module`` of an extra that is not installed."""
-    library = str(module).partition(".")[0]
-    return MissingExtraError(
-        f"{what} needs {library}: it is part of the extra '{extra}', which is not installed; "
-        f'run: pip install "framestow[{extra}]"'
-    )

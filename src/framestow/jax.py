@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from framestow._core import OutputPool
 from framestow.errors import InvalidSettingsError
-from framestow.interface import missing_extra, public_names
+from framestow.extras import check_library, missing_extra
+from framestow.interface import public_names
 from framestow.replay.memory import ReplayMemory, check_batch_size
 from framestow.replay.reading.batch import NOT_MAPPED, Batch, SequenceBatch, check_batch
 from framestow.replay.reading.batches_ahead import (
@@ -29,6 +30,7 @@ from framestow.replay.reading.batches_ahead import (
 from framestow.replay.reading.sequences import Borders, SequenceShape
 
 try:
+    check_library(__name__, "jax")
     import jax  # an absolute import: JAX, not this module
 except ModuleNotFoundError as missing:
     raise missing_extra(__name__, missing.name, "jax") from missing

@@ -10,12 +10,20 @@ import pytest
 import framestow
 
 
-@pytest.mark.parametrize("missing", ["ale_py", "cv2", "gymnasium"])
-def test_a_missing_library_of_the_extra_is_named_with_the_install_command(missing):
+@pytest.mark.parametrize(
+    ("missing", "name", "extra"),
+    [
+        ("ale_py", "make_atari", "atari"),
+        ("cv2", "make_atari", "atari"),
+        ("gymnasium", "make_atari", "atari"),
+        ("gymnasium", "Recorder", "gymnasium"),
+    ],
+)
+def test_a_missing_library_of_the_extra_is_named_with_the_install_command(missing, name, extra):
     code = (
         f"import sys; sys.modules[{missing!r}] = None\n"
         "from framestow.errors import MissingExtraError\n"
-        "try:\n    from framestow.envs import make_atari\nexcept MissingExtraError as error:\n    print(error)"
+        f"try:\n    from framestow.envs import {name}\nexcept MissingExtraError as error:\n    print(error)"
     )
 
     printed = subprocess.run(
@@ -23,7 +31,7 @@ def test_a_missing_library_of_the_extra_is_named_with_the_install_command(missin
     ).stdout
 
     assert printed.startswith(f"framestow.envs needs {missing}: ")
-    assert printed.endswith('run: pip install "framestow[atari]"\n')
+    assert printed.endswith(f'run: pip install "framestow[{extra}]"\n')
 
 
 def test_recorder_and_frame_stacks_need_gymnasium_alone():

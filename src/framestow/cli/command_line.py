@@ -17,6 +17,7 @@ from framestow import __version__
 from framestow.checks import find_by_name
 from framestow.cli.output import FAILED, fit, say
 from framestow.errors import CheckpointError, DivergedError, FramestowError, MissingExtraError
+from framestow.extras import check_extra
 from framestow.interface import printable
 
 if TYPE_CHECKING:
@@ -143,6 +144,8 @@ def run_command_line(arguments: list[str]) -> int:
 def _run(entry: CommandEntry, arguments: list[str]) -> int:
     command_type: type[Any] = type(None)
     try:
+        # Arrays need h5py alone, also beside d3rlpy's older Gymnasium: the readers of "offline" check what they need.
+        check_extra(f"framestow {entry.name}", "cli" if entry.extra == "offline" else entry.extra)
         factory = entry.load()
         from framestow.cli.arguments import help_text, read_arguments  # noqa: PLC0415 -- needs an extra
         from framestow.cli.printing import Terminal, library_messages  # noqa: PLC0415 -- likewise

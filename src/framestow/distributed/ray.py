@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from framestow.checks import real_number
 from framestow.errors import ActorLostError, InvalidSettingsError
-from framestow.interface import missing_extra
+from framestow.extras import check_library, missing_extra
 
 START_S = 600.0  # until an object that is started counts as hanging: on a busy machine its process imports for minutes
 LOCAL_STORE_BYTES = 2**30  # of a local cluster's object store
@@ -234,7 +234,8 @@ def _count_restarts() -> int:
 
 
 def ray() -> Any:
-    """Return the module ``ray``; raises ``MissingExtraError`` if it is not installed."""
+    """Return the module ``ray``; raises ``MissingExtraError`` if it is not installed, or too old."""
+    check_library("framestow.distributed", "ray")
     try:
         return import_module("ray")
     except ModuleNotFoundError as missing:

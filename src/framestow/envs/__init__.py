@@ -1,7 +1,7 @@
 """Atari environments, vector environments of any Gymnasium environments, and the Recorder that fills a memory.
 
 Install with ``pip install "framestow[atari]"`` (Gymnasium, ale-py with its ROMs, OpenCV). Each name is imported on
-first use. ``Recorder``, ``SerialVectorEnv`` and ``WorkerVectorEnv`` need Gymnasium alone.
+first use. ``Recorder``, ``SerialVectorEnv`` and ``WorkerVectorEnv`` need Gymnasium alone (``framestow[gymnasium]``).
 """
 
 from __future__ import annotations
@@ -49,5 +49,6 @@ _MODULES = {
     "lost_episodes": "vector.infos",
     "make_atari": "atari_by_name",
 }
+_EXTRAS = {name: "atari" if module.startswith("atari") else "gymnasium" for name, module in _MODULES.items()}
 
-__getattr__, __dir__ = lazy_names(__name__, _MODULES, extra="atari")
+__getattr__, __dir__ = lazy_names(__name__, _MODULES, _EXTRAS)

@@ -22,9 +22,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from framestow.interface import missing_extra, public_names
+from framestow.extras import check_library, missing_extra
 
 try:
+    check_library(__name__, "gymnasium")
     import gymnasium
 except ModuleNotFoundError as missing:
     raise missing_extra(__name__, missing.name, "gymnasium") from missing
@@ -44,11 +45,12 @@ from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.lazy_frames import STACK_AXES, LazyFrames, LazyFramesBatch, StackAxis
 from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.tested_versions import warn_of_untested_version
+from framestow.interface import public_names
 
 __all__ = ["FrameStack", "LazyFrames", "LazyFramesBatch", "VectorFrameStack"]
 __dir__ = public_names(__name__)
 
-warn_of_untested_version("gymnasium", "1.1", "1.4")
+warn_of_untested_version("gymnasium", newest="1.4")
 
 ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
 

@@ -39,7 +39,7 @@ from framestow.replay.samplers.prioritized import Prioritized
 from framestow.storage.frame_storage import Storage
 from framestow.torch.tensor_batch import parse_device
 
-warn_of_untested_version("stable-baselines3", "2.7", "2.9")
+warn_of_untested_version("stable-baselines3", newest="2.9")
 
 from gymnasium import spaces  # noqa: E402 -- after the check that names the extra
 from stable_baselines3.common import buffers  # noqa: E402

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-from importlib.metadata import PackageNotFoundError, version
 
 from framestow.errors import MissingExtraError, UntestedVersionWarning
+from framestow.extras import check_library, installed_version, least_versions, version_numbers
 
 _warned: set[str] = set()  # libraries that this process was warned of
 
 
-def warn_of_untested_version(library: str, oldest: str, newest: str) -> None:
+def warn_of_untested_version(library: str, *, newest: str, oldest: str | None = None) -> None:
     """Warn with ``UntestedVersionWarning``, once per process, if the version of ``library`` was not tested.
 
     Arguments:
         library: name on PyPI.
-        oldest: oldest tested version, such as ``"2.7"`` or ``"2.7.1"``.
         newest: newest tested version; ``"2.9"`` includes 2.9.7.
+        oldest: oldest tested version, such as ``"2.7.1"``; ``None`` is the least that its extra takes.
 
     Raises:
-        MissingExtraError: the library is not installed.
+        MissingExtraError: the library is not installed, or too old.
     """
-    try:
-        installed = version(library)
-    except PackageNotFoundError as missing:
+    installed = installed_version(library)
+    if installed is None:
         raise MissingExtraError(
             f'{library} is not installed: its drop-in needs it; run: pip install "framestow[{library}]"'
-        ) from missing
-    numbers, least, most = map(_numbers, (installed, oldest, newest))
+        )
+    check_library("its drop-in", library)
+    oldest = oldest or least_versions().get(library, "0")
+    numbers, least, most = map(version_numbers, (installed, oldest, newest))
     if library not in _warned and not (least <= numbers and numbers[: len(most)] <= most):
         _warned.add(library)
         warnings.warn(
@@ -37,13 +37,3 @@ def warn_of_untested_version(library: str, oldest: str, newest: str) -> None:
             UntestedVersionWarning,
             stacklevel=3,
         )
-
-
-def _numbers(version_text: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version.
-
-    >>> _numbers("2.13.0+cpu"), _numbers("2.10.0a2")
-    ((2, 13, 0), (2, 10, 0))
-    """
-    leading = re.match(r"\d+(\.\d+)*", version_text)
-    return tuple(map(int, leading[0].split("."))) if leading else ()

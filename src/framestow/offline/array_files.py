@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedDataError, InvalidSettingsError
+from framestow.extras import check_library, missing_extra
 from framestow.frames.frame_spec import MAX_FRAME_BYTES, MAX_ITEM_BYTES
-from framestow.interface import missing_extra, printable
+from framestow.interface import printable
 from framestow.offline.transfer import MOST_INFLATION, reason
 
 Array = npt.NDArray[Any]
@@ -37,7 +38,8 @@ HEADERS: dict[tuple[int, int], Any] = {
 
 
 def load_h5py() -> Any:
-    """Import h5py; raise ``MissingExtraError`` if it is not installed."""
+    """Import h5py; raise ``MissingExtraError`` if it is not installed, or too old."""
+    check_library("an HDF5 file", "h5py")
     try:
         import h5py  # type: ignore[import-untyped]  # noqa: PLC0415 -- it comes with an extra
     except ModuleNotFoundError as missing:

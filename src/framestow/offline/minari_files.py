@@ -20,8 +20,8 @@ import numpy as np
 
 from framestow.checks import any_path
 from framestow.errors import DamagedDataError, InvalidSettingsError, MissingExtraError
+from framestow.extras import check_extra, missing_extra
 from framestow.frames.frame_spec import MAX_FRAME_BYTES, MAX_ITEM_BYTES
-from framestow.interface import missing_extra
 from framestow.offline.array_files import check_dataset, linked, load_h5py
 from framestow.offline.transfer import MOST_INFLATION, reason
 from framestow.storage.files.file_system import DISK
@@ -34,7 +34,8 @@ MAX_DEPTH, MAX_PARTS = 16, 10_000  # of the groups in an episode
 
 
 def load_minari() -> Any:
-    """Import Minari; raise ``MissingExtraError`` if it is not installed."""
+    """Import Minari; raise ``MissingExtraError`` if it or a library with it is not installed, or too old."""
+    check_extra("a Minari dataset", "offline")
     try:
         import minari  # noqa: PLC0415 -- needs an extra, and takes a second
         import minari.dataset.minari_storage  # noqa: PLC0415

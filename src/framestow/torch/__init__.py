@@ -12,9 +12,11 @@ Needs the extra ``framestow[torch]``. docs/tensors.md has examples and figures.
 =====================  ==========================================================================
 """
 
-from framestow.interface import missing_extra, public_names
+from framestow.extras import check_library, missing_extra
+from framestow.interface import public_names
 
 try:
+    check_library(__name__, "torch")
     import torch  # noqa: F401 -- an absolute import: PyTorch, not this module
 except ModuleNotFoundError as missing:
     raise missing_extra(__name__, missing.name, "torch") from missing

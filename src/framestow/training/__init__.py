@@ -25,4 +25,4 @@ __all__ = ["RunFolder", "Settings", "start_run", "train"]
 
 _MODULES = {"RunFolder": "run_folder", "Settings": "settings", "start_run": "loop", "train": "loop"}
 
-__getattr__, __dir__ = lazy_names(__name__, _MODULES, extra="train")
+__getattr__, __dir__ = lazy_names(__name__, _MODULES, dict.fromkeys(_MODULES, "train"))

@@ -20,8 +20,10 @@ that they used before. docs/libraries/cleanrl.md has differences, and notes for 
 """
 
 from framestow.errors import MissingExtraError
+from framestow.extras import check_library
 
 try:
+    check_library(__name__, "torch")
     import torch  # noqa: F401
 except ModuleNotFoundError as missing:
     raise MissingExtraError(

@@ -19,7 +19,7 @@ the same generators. docs/libraries/tianshou.md has differences.
 from framestow.integrations.tested_versions import warn_of_untested_version
 from framestow.interface import public_names
 
-warn_of_untested_version("tianshou", "2.0", "2.0")
+warn_of_untested_version("tianshou", newest="2.0")
 
 from framestow.integrations.tianshou.buffers import (  # noqa: E402 -- after the check that names the extra
     PrioritizedReplayBuffer,

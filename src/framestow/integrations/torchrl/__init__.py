@@ -12,7 +12,7 @@ Samples equal those of a ``LazyTensorStorage``, bit for bit. Needs the extra ``f
 from framestow.integrations.tested_versions import warn_of_untested_version
 from framestow.interface import public_names
 
-warn_of_untested_version("torchrl", "0.14", "0.14")
+warn_of_untested_version("torchrl", newest="0.14", oldest="0.14")
 
 from framestow.integrations.torchrl.storage import FramestowStorage  # noqa: E402 -- after the check of the extra
 
