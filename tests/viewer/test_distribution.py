@@ -88,6 +88,13 @@ def test_nothing_is_drawn_most_often_if_all_is_drawn_as_often(sampler, tmp_path)
     assert ["Drawn, by order", "Age", "Returns"] == titles
 
 
+def test_a_sampler_without_repeats_draws_all_that_there_is(tmp_path):
+    charts = read(viewed(played(sampler=Uniform(distinct=True)), tmp_path), "distribution").values["charts"]
+
+    assert "alarm" not in charts
+    assert ["Drawn, by order", "Age", "Returns"] == re.findall("<h3>([^<]+)</h3>", charts)
+
+
 def test_a_memory_of_which_nothing_can_be_drawn_says_so(tmp_path):
     empty = viewed(numbered_memory(10), tmp_path / "empty")
     memory = played(sampler=Prioritized(epsilon=0.0))

@@ -142,8 +142,13 @@ def sampler_settings(sampler: Sampler | None) -> dict[str, Any] | None:
     """Return the settings of a ``Prioritized``, and ``None`` for ``Uniform``.
 
     Raises:
-        InvalidSettingsError: other samplers, since their draws are not in proportion to a mass.
+        InvalidSettingsError: other samplers, since their draws are not in proportion to a mass, and draws without
+            replacement, since rows of a lost shard are drawn again from the others.
     """
+    if isinstance(sampler, Uniform) and sampler.distinct:
+        raise InvalidSettingsError(
+            "sampler is Uniform(distinct=True): a sharded replay draws from each shard with replacement; give Uniform()"
+        )
     if sampler is None or type(sampler) is Uniform:
         return None
     if type(sampler) is not Prioritized:

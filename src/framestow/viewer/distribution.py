@@ -29,15 +29,13 @@ Indices = npt.NDArray[np.int64]
 def describe_distribution(memory: ReplayMemory, table: EpisodeTable, shown: npt.NDArray[np.int64]) -> bytes:
     """Return charts as HTML, and the transitions of ``shown`` episodes that are most often drawn, with their frames.
 
-    10,000 transitions are drawn as one batch, by copies of the sampler and of its generator: the memory's own draws go
-    on as if nothing had been drawn.
+    10,000 transitions are drawn as one batch, or all if a sampler without repeats has fewer, by copies of the sampler
+    and of its generator: the memory's own draws go on as if nothing had been drawn.
     """
     charts = _returns_chart(table)
     if len(memory):
         try:
-            with memory.inner.lock:
-                drawn = memory.inner.parts.notified_sampler.draw_on_copies(NUM_DRAWS, memory.inner.parts.generator)
-            charts = _draw_charts(memory, drawn) + charts
+            charts = _draw_charts(memory, _draw_on_copies(memory)) + charts
         except NothingToSampleError as error:
             charts = f"<p class='alarm'>{escape(str(error))}</p>" + charts
     best = _Best.of(memory, table, shown)
@@ -54,6 +52,17 @@ def describe_distribution(memory: ReplayMemory, table: EpisodeTable, shown: npt.
         "frames": frames,
     }
     return pack_columns(values, arrays)
+
+
+def _draw_on_copies(memory: ReplayMemory) -> Indices:
+    sampler, generator = memory.inner.parts.notified_sampler, memory.inner.parts.generator
+    with memory.inner.lock:
+        try:
+            return sampler.draw_on_copies(NUM_DRAWS, generator)
+        except NothingToSampleError:
+            if len(memory) >= NUM_DRAWS:
+                raise
+            return sampler.draw_on_copies(len(memory), generator)
 
 
 def _newest_frame(memory: ReplayMemory, index: int, key: int) -> npt.NDArray[np.uint8]:

@@ -38,7 +38,7 @@ PLAIN = int, float, str  # types of settings and of numbers of draws
 # How to build each of framestow's samplers from its saved state, by the name of its class.
 SAMPLERS: dict[str, MakeSampler] = {
     "Prioritized": lambda state: Prioritized(**state["settings"]),
-    "Uniform": lambda _: Uniform(),
+    "Uniform": lambda state: Uniform(**state),
     "ByAge": lambda state: ByAge(state["half_life"]),
     "EmphasizeRecent": lambda state: EmphasizeRecent(*(state[name] for name in SETTINGS)),
     "Mixture": lambda state: Mixture(
