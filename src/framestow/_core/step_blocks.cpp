@@ -20,23 +20,8 @@ StepBlocks::StepBlocks(std::size_t capacity, std::size_t num_envs, const StepRul
       choose_(std::move(choose)),
       by_segment_(num_envs),
       newest_(num_envs, nullptr),
-      next_to_seal_(num_envs, 0) {}
-
-void StepBlocks::begin(const std::int32_t* env_ids, std::size_t count) {
-    for (std::size_t row = 0; row < count; ++row) {
-        const auto env_id = static_cast<std::size_t>(env_ids[row]);
-        cursors_.begin(env_id);
-        settle(env_id);
-        starts_.push(env_id, cursors_.episode_start(env_id));
-        arrive(env_id);
-    }
-}
-
-void StepBlocks::close_episodes() {
-    for (std::size_t env_id = 0; env_id < num_envs(); ++env_id) {
-        cursors_.close(env_id);
-        settle(env_id);
-    }
+      next_to_seal_(num_envs, 0) {
+    more_flags_ = kTaken;
 }
 
 void StepBlocks::evict_for(std::size_t count, std::vector<Eviction>& evictions) {
@@ -72,24 +57,13 @@ Eviction StepBlocks::evict(std::size_t order) {
     return Eviction{static_cast<std::int32_t>(leaving->env_id), first, first + rules_.segment_frames};
 }
 
-void StepBlocks::append(const Steps& steps, std::int64_t* indices) {
-    for (std::size_t row = 0; row < steps.count; ++row) {
-        const auto env_id = static_cast<std::size_t>(steps.env_ids[row]);
-        StepBlock& block = *newest_[env_id];
-        const StepStart start = cursors_.advance(env_id, steps.flags[row]);
-        const auto place = static_cast<std::size_t>(start.position - block.segment * rules_.segment_frames);
-        records_.write(block.records.data() + place * records_.bytes(), steps, row, start.position, start.history,
-                       static_cast<std::uint8_t>(kTaken | start.flags));
-        ++block.num_steps;
-        ++num_steps_;
-        indices[row] = index_of(block, place);
-        if (!pending_.is_unused()) {
-            append_pending(indices[row], env_id, start, steps.flags[row]);
-        } else if (start.is_readable) {
-            make_sampleable(Slot{block.order, place});
-        }
-        arrive(env_id);
-    }
+std::uint8_t* StepBlocks::place_next(std::size_t env_id, std::int64_t position, std::int64_t& index) {
+    StepBlock& block = *newest_[env_id];
+    const auto place = static_cast<std::size_t>(position - block.segment * rules_.segment_frames);
+    ++block.num_steps;
+    ++num_steps_;
+    index = index_of(block, place);
+    return block.records.data() + place * records_.bytes();
 }
 
 std::size_t StepBlocks::lose(std::size_t env_id, std::int64_t first, std::int64_t before) {
@@ -238,29 +212,18 @@ bool StepBlocks::is_sealed_by(std::int64_t segment, std::int64_t newest) const {
     return (segment + 1) * rules_.segment_frames <= newest - rules_.stack + 1;
 }
 
-// Makes the newest step pending if its return is incomplete, and completes the return of an earlier step.
-void StepBlocks::append_pending(std::int64_t index, std::size_t env_id, const StepStart& start, std::uint8_t flags) {
-    const std::int64_t settled =
-        pending_.exchange(env_id, start.position, start.is_readable ? index : PendingSteps::kNone);
-    if (settled != PendingSteps::kNone) {
-        make_sampleable(slot_of(settled));
-    }
-    if (ends_episode(flags)) {
-        settle(env_id);
-    }
-}
-
-// Completes all pending steps of an environment: its episode is over.
-void StepBlocks::settle(std::size_t env_id) {
-    pending_.take(env_id, [&](std::int64_t index) { make_sampleable(slot_of(index)); });
-}
-
 // Every step becomes sampleable through this function (except in `restore`), and stops being so through one of the next
 // two.
 void StepBlocks::make_sampleable(const Slot& slot) {
     flip_bit(words_of(slot.order), slot.place);
     sampleable_.add(slot.order, 1);
     changed_.add(blocks_[slot.order]->first_slot + static_cast<std::int64_t>(slot.place));
+}
+
+void StepBlocks::make_sampleable(std::vector<std::int64_t>& settled) {
+    for (const std::int64_t index : settled) {
+        make_sampleable(slot_of(index));
+    }
 }
 
 void StepBlocks::make_unsampleable(const Slot& slot) {
@@ -355,7 +318,10 @@ std::size_t StepBlocks::nbytes() const {
            order_at_.capacity() * sizeof(std::size_t) + free_ranges_.size() * 4 * sizeof(void*) + starts_.nbytes();
 }
 
-bool StepBlocks::is_sampleable(std::int64_t index) const { return is_sampleable(slot_of(index)); }
+const std::uint8_t* StepBlocks::sampleable_record(std::int64_t index) const {
+    const Slot slot = slot_of(index);
+    return is_sampleable(slot) ? records_of_[slot.order] + slot.place * records_.bytes() : nullptr;
+}
 
 std::int64_t StepBlocks::sampleable_at(std::int64_t rank) const {
     const PrefixCounts::Found found = sampleable_.find(static_cast<std::uint64_t>(rank));
@@ -390,49 +356,13 @@ std::int64_t StepBlocks::index_in(std::int64_t slot_number) const {
                : -1;
 }
 
-bool StepBlocks::is_pending(std::int64_t index) const {
-    if (pending_.is_unused()) {
-        return false;
-    }
-    const Slot slot = slot_of(index);
-    if (slot.order >= numbers_.size()) {
-        return false;
-    }
-    const StepBlock& block = *blocks_[slot.order];
-    const std::int64_t position = position_of(block, slot.place);
-    return pending_.contains(block.env_id, position, index);
-}
-
-std::uint8_t* StepBlocks::stored_record(std::int64_t index) {
+std::uint8_t* StepBlocks::stored_record(std::int64_t index) const {
     const Slot slot = slot_of(index);
     if (slot.order >= numbers_.size()) {
         return nullptr;
     }
     std::uint8_t* const record = blocks_[slot.order]->records.data() + slot.place * records_.bytes();
     return StepRecords::is_taken(record) ? record : nullptr;
-}
-
-std::size_t StepBlocks::resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
-    for (std::size_t row = 0; row < count; ++row) {
-        const Slot slot = slot_of(indices[row]);
-        if (!is_sampleable(slot)) {
-            return row;
-        }
-        const std::uint8_t* record = records_of_[slot.order] + slot.place * records_.bytes();
-        records_.resolve_return(record, return_of(slot), row, count, out);
-    }
-    return count;
-}
-
-std::size_t StepBlocks::resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
-    for (std::size_t row = 0; row < count; ++row) {
-        const Slot slot = slot_of(indices[row]);
-        if (!is_sampleable(slot) && !is_pending(indices[row])) {
-            return row;
-        }
-        records_.resolve(records_of_[slot.order] + slot.place * records_.bytes(), row, out);
-    }
-    return count;
 }
 
 const StepBlock* StepBlocks::find(std::size_t env_id, std::int64_t segment) const {
@@ -485,23 +415,26 @@ StepBlocks::TakenSlot StepBlocks::taken_at(std::size_t env_id, std::int64_t posi
     return TakenSlot{Slot{block->order, place}, index, record(*block, place)};
 }
 
-// Returns the complete return of a step. Its further steps have the following places, continued in the environment's
-// next block.
-StepReturn StepBlocks::return_of(const Slot& slot) const {
-    const StepBlock* block = blocks_[slot.order].get();
-    std::size_t place = slot.place;
-    StepReturn sum = records_.begin_return(record(*block, place));
-    while (sum.num_steps < static_cast<std::size_t>(rules_.n_step) && !StepRecords::ends_episode(sum.last)) {
-        if (++place == segment_frames_) {
-            block = find(block->env_id, block->segment + 1);
-            place = 0;
-        }
-        if (block == nullptr || !StepRecords::is_taken(record(*block, place))) {
-            break;  // the episode was truncated; a step with missing successors is not sampleable
-        }
-        records_.add_step(sum, record(*block, place));
+// The next step has the next place, continued in the environment's next block. A step with a missing successor is not
+// sampleable, so none here ends an episode that was truncated.
+bool StepBlocks::step_on(StepWalk& walk) const {
+    const std::int64_t place = ++walk.position % rules_.segment_frames;
+    walk.record += records_.bytes();
+    if (place == 0) {
+        const StepBlock* block = find(walk.env_id, walk.position / rules_.segment_frames);
+        walk.record = block == nullptr ? nullptr : record(*block, 0);
     }
-    return sum;
+    return walk.record != nullptr && StepRecords::is_taken(walk.record);
+}
+
+void StepBlocks::visit_stored(const Visit& visit) const {
+    for (const StepBlock* block : blocks()) {
+        for (std::size_t place = 0; place < segment_frames_; ++place) {
+            if (StepRecords::is_taken(record(*block, place))) {
+                visit(index_of(*block, place), record(*block, place));
+            }
+        }
+    }
 }
 
 const std::uint8_t* StepBlocks::record(const StepBlock& block, std::size_t place) const {
@@ -527,21 +460,6 @@ std::vector<std::int64_t> StepBlocks::sampleable_after(std::int64_t after, std::
     return indices;
 }
 
-const std::uint8_t* StepBlocks::record(const StepPlace& place) const {
-    const Slot slot = slot_of(place.index);
-    return records_of_[slot.order] + slot.place * records_.bytes();
-}
-
-bool StepBlocks::locate(std::int64_t index, StepPlace& place) const {
-    if (!is_readable(index)) {
-        return false;
-    }
-    const Slot slot = slot_of(index);
-    const StepBlock& block = *blocks_[slot.order];
-    place = StepPlace{block.env_id, position_of(block, slot.place), index, 1};
-    return true;
-}
-
 bool StepBlocks::find(std::size_t env_id, std::int64_t position, StepPlace& place) const {
     const auto found =
         position < 0 ? by_segment_[env_id].end() : by_segment_[env_id].find(position / rules_.segment_frames);
@@ -559,52 +477,20 @@ bool StepBlocks::find(std::size_t env_id, std::int64_t position, StepPlace& plac
 
 // Blocks of an environment are in the order of their segments, so a span only grows at its end.
 std::vector<StepSpan> StepBlocks::readable_spans() {
-    std::vector<StepSpan> spans;
-    std::vector<StepSpan> growing(num_envs(), StepSpan{});
-    const auto end = [&](StepSpan& span) {
-        if (span.num_steps != 0) {
-            spans.push_back(step_span(span.env_id, span.position, span.num_steps));
-        }
-        span.num_steps = 0;
-    };
+    GrowingSpans spans(*this);
     for (const StepBlock* block : blocks()) {
-        StepSpan& span = growing[block->env_id];
-        const std::int64_t first = block->segment * rules_.segment_frames;
-        if (span.position + span.num_steps != first) {
-            end(span);
-        }
         const std::uint64_t* words = words_of(block->order);
         for (std::size_t place = 0; place < segment_frames_;) {
             const bool is_full = place % kBitsPerWord == 0 && place + kBitsPerWord <= segment_frames_ &&
                                  words[place / kBitsPerWord] == ~std::uint64_t{0};
             const std::size_t count = is_full ? kBitsPerWord : 1;  // most words are full
-            const std::int64_t index = index_of(*block, place);
-            if (!is_full && !has_bit(words, place) && !is_pending(index)) {
-                end(span);
-            } else {
-                if (span.num_steps == 0) {
-                    span = StepSpan{block->env_id, position_of(*block, place), 0, 0, false, false};
-                }
-                span.num_steps += static_cast<std::int64_t>(count);
+            if (is_full || has_bit(words, place) || is_pending(index_of(*block, place))) {
+                spans.add(block->env_id, position_of(*block, place), static_cast<std::int64_t>(count));
             }
             place += count;
         }
     }
-    std::for_each(growing.begin(), growing.end(), end);
-    return spans;
-}
-
-std::vector<std::vector<std::int64_t>> StepBlocks::find_starts() const {
-    std::vector<std::vector<std::int64_t>> starts(num_envs());
-    for (const StepBlock* block : blocks()) {
-        for (std::size_t place = 0; place < segment_frames_; ++place) {
-            const bool begins_episode = (StepRecords::flags_of(record(*block, place)) & kBeginsEpisode) != 0;
-            if (begins_episode && is_readable(index_of(*block, place))) {
-                starts[block->env_id].push_back(position_of(*block, place));
-            }
-        }
-    }
-    return starts;
+    return spans.finish();
 }
 
 // Returns whether a block is stored of the steps from `first` up to, excluding, `before`.

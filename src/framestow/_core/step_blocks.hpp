@@ -52,9 +52,7 @@ public:
         return kListsInCommits * (num_steps_ - size()) * sizeof(std::int64_t);
     }
     std::size_t size() const override { return static_cast<std::size_t>(sampleable_.total()); }
-    bool is_sampleable(std::int64_t index) const override;
-    bool is_pending(std::int64_t index) const override;
-    std::uint8_t* stored_record(std::int64_t index) override;
+    std::uint8_t* stored_record(std::int64_t index) const override;
     std::int64_t sampleable_at(std::int64_t rank) const override;
     std::vector<std::int64_t> sampleable_after(std::int64_t after, std::size_t count) const override;
     std::vector<std::int64_t> lost_indices() const override;
@@ -63,23 +61,15 @@ public:
     }
     std::int64_t slot_number_of(std::int64_t index) const override;
     std::int64_t index_in(std::int64_t slot_number) const override;
-    void begin(const std::int32_t* env_ids, std::size_t count) override;
-    void close_episodes() override;
     void evict_for(std::size_t count, std::vector<Eviction>& evictions) override;
     void evict_next(std::vector<Eviction>& evictions) override;
-    void append(const Steps& steps, std::int64_t* indices) override;
-    std::size_t resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const override;
-    std::size_t resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const override;
     std::size_t lose(std::size_t env_id, std::int64_t first, std::int64_t before) override;
     std::size_t lose_indices(const std::vector<std::int64_t>& indices) override;  // ignores those that are not stored
     void clear(std::vector<Eviction>& evictions) override;
     void restore_pending() override;
-    std::vector<std::vector<std::int64_t>> find_starts() const override;
     std::vector<StepSpan> readable_spans() override;
-    bool locate(std::int64_t index, StepPlace& place) const override;
     bool find(std::size_t env_id, std::int64_t position, StepPlace& place) const override;
     bool move(StepPlace& place, std::int64_t position) const override { return find(place.env_id, position, place); }
-    const std::uint8_t* record(const StepPlace& place) const override;
 
     // Makes the steps before `position` unsampleable whose returns may include the lost step that started there.
     // Returns how many were sampleable.
@@ -115,7 +105,15 @@ private:
     }
     Slot slot_of(std::int64_t index) const;
     TakenSlot taken_at(std::size_t env_id, std::int64_t position) const;
-    StepReturn return_of(const Slot& slot) const;
+    const std::uint8_t* sampleable_record(std::int64_t index) const override;
+    void visit_stored(const Visit& visit) const override;
+    bool step_on(StepWalk& walk) const override;
+    std::uint8_t* place_next(std::size_t env_id, std::int64_t position, std::int64_t& index) override;
+    void arrive(std::size_t env_id) override;
+    void keep_unsampleable(std::int64_t) override {}  // a new step's bit is not set
+    void make_sampleable(std::int64_t index) override { make_sampleable(slot_of(index)); }
+    void make_sampleable(std::vector<std::int64_t>& settled) override;
+    using StepStore::is_sampleable;
     bool is_sampleable(const Slot& slot) const;
     bool has_steps(std::size_t env_id, std::int64_t first, std::int64_t before) const;
     std::uint64_t* words_of(std::size_t order) { return words_.data() + order * words_a_block_; }
@@ -124,10 +122,7 @@ private:
     const std::uint8_t* record(const StepBlock& block, std::size_t place) const;
     StepBlock& add_block(std::int64_t number, std::size_t env_id, std::int64_t segment, std::int64_t first_slot = -1);
     std::int64_t take_slots(std::int64_t first_slot, std::size_t order);
-    void arrive(std::size_t env_id);
     void seal(StepBlock& block);
-    void append_pending(std::int64_t index, std::size_t env_id, const StepStart& start, std::uint8_t flags);
-    void settle(std::size_t env_id);
     void make_sampleable(const Slot& slot);
     void make_unsampleable(const Slot& slot);
     void make_block_unsampleable(const StepBlock& block);

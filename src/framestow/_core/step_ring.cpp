@@ -21,32 +21,6 @@ std::vector<std::int64_t> StepRing::lost_indices() const {
     return lost;
 }
 
-bool StepRing::is_pending(std::int64_t index) const {
-    if (pending_.is_unused() || index < oldest_ || index >= next_index_) {
-        return false;
-    }
-    const std::size_t env_id = records_.env_of(slot(index));
-    return pending_.contains(env_id, records_.position_of(slot(index), env_id), index);
-}
-
-void StepRing::begin(const std::int32_t* env_ids, std::size_t count) {
-    for (std::size_t row = 0; row < count; ++row) {
-        const auto env_id = static_cast<std::size_t>(env_ids[row]);
-        cursors_.begin(env_id);
-        settle(env_id);
-        starts_.push(env_id, cursors_.episode_start(env_id));
-    }
-    make_settled_sampleable();
-}
-
-void StepRing::close_episodes() {
-    for (std::size_t env_id = 0; env_id < num_envs(); ++env_id) {
-        cursors_.close(env_id);
-        settle(env_id);
-    }
-    make_settled_sampleable();
-}
-
 void StepRing::evict_for(std::size_t count, std::vector<Eviction>& evictions) {
     evict_before(next_index_ + static_cast<std::int64_t>(count) - static_cast<std::int64_t>(capacity_), evictions);
 }
@@ -60,43 +34,6 @@ void StepRing::evict_next(std::vector<Eviction>& evictions) {
             return;
         }
     }
-}
-
-void StepRing::append(const Steps& steps, std::int64_t* indices) {
-    if (!pending_.is_unused()) {
-        append_pending(steps, indices);
-        return;
-    }
-    for (std::size_t row = 0; row < steps.count; ++row) {
-        const StepStart start = cursors_.advance(static_cast<std::size_t>(steps.env_ids[row]), steps.flags[row]);
-        if (start.is_readable) {
-            make_sampleable(next_index_);
-        } else {
-            unsampleable_.push(next_index_);
-        }
-        records_.write(slot(next_index_), steps, row, start.position, start.history, start.flags);
-        indices[row] = next_index_++;
-    }
-}
-
-std::size_t StepRing::resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
-    for (std::size_t row = 0; row < count; ++row) {
-        if (!is_sampleable(indices[row])) {
-            return row;
-        }
-        records_.resolve_return(slot(indices[row]), return_of(indices[row]), row, count, out);
-    }
-    return count;
-}
-
-std::size_t StepRing::resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
-    for (std::size_t row = 0; row < count; ++row) {
-        if (!is_sampleable(indices[row]) && !is_pending(indices[row])) {
-            return row;
-        }
-        records_.resolve(slot(indices[row]), row, out);
-    }
-    return count;
 }
 
 std::size_t StepRing::lose(std::size_t env_id, std::int64_t first, std::int64_t before) {
@@ -212,51 +149,23 @@ std::uint8_t* StepRing::slot(std::int64_t index) const {
     return slots_ + static_cast<std::size_t>(index) % capacity_ * records_.bytes();
 }
 
-// Every step becomes sampleable through this function, and stops being so through the next one.
+// Every step becomes sampleable through the first of these functions, and stops being so through the third.
 void StepRing::make_sampleable(std::int64_t index) {
     ++num_sampleable_;
     changed_.add(slot_number_of(index));
 }
 
+void StepRing::make_sampleable(std::vector<std::int64_t>& settled) {
+    std::sort(settled.begin(), settled.end());
+    unsampleable_.remove(settled);
+    for (const std::int64_t index : settled) {
+        make_sampleable(index);
+    }
+}
+
 void StepRing::make_unsampleable(std::int64_t index) {
     --num_sampleable_;
     changed_.add(slot_number_of(index));
-}
-
-// Makes a step pending, and completes the return that it ends.
-void StepRing::append_pending(const Steps& steps, std::int64_t* indices) {
-    for (std::size_t row = 0; row < steps.count; ++row) {
-        const auto env_id = static_cast<std::size_t>(steps.env_ids[row]);
-        const StepStart start = cursors_.advance(env_id, steps.flags[row]);
-        const std::int64_t index = indices[row] = next_index_++;
-        records_.write(slot(index), steps, row, start.position, start.history, start.flags);
-        unsampleable_.push(index);
-        const std::int64_t settled =
-            pending_.exchange(env_id, start.position, start.is_readable ? index : PendingSteps::kNone);
-        if (settled != PendingSteps::kNone) {
-            settled_.push_back(settled);
-        }
-        if (ends_episode(steps.flags[row])) {
-            settle(env_id);
-        }
-    }
-    make_settled_sampleable();
-}
-
-// Completes all pending steps of an environment: its episode is over.
-void StepRing::settle(std::size_t env_id) {
-    pending_.take(env_id, [&](std::int64_t index) { settled_.push_back(index); });
-}
-
-void StepRing::make_settled_sampleable() {
-    std::sort(settled_.begin(), settled_.end());
-    if (!settled_.empty()) {
-        unsampleable_.remove(settled_);
-    }
-    for (const std::int64_t index : settled_) {
-        make_sampleable(index);
-    }
-    settled_.clear();
 }
 
 // Returns the position of the first frame of its environment that is still needed after the step's eviction.
@@ -290,44 +199,27 @@ void StepRing::evict_before(std::int64_t until, std::vector<Eviction>& evictions
     }
 }
 
-// Returns the complete return of a step.
-StepReturn StepRing::return_of(std::int64_t index) const {
-    StepReturn sum = records_.begin_return(slot(index));
-    const std::size_t env_id = records_.env_of(sum.last);
-    std::int64_t position = records_.position_of(sum.last, env_id);
-    std::size_t stride = num_envs();
-    while (sum.num_steps < static_cast<std::size_t>(rules_.n_step) && !StepRecords::ends_episode(sum.last)) {
-        const std::uint8_t* next = following(index, env_id, ++position, stride);
-        if (next == nullptr) {
-            break;
-        }
-        records_.add_step(sum, next);
+bool StepRing::step_on(StepWalk& walk) const {
+    ++walk.position;
+    if (walk.position >= cursors_.newest_position(walk.env_id)) {
+        return false;
     }
-    return sum;
-}
-
-// Returns the record of the environment's step that starts at `position`, after `index`, and sets `index` to it.
-// Returns null if the episode was truncated before it. `stride` is the first distance to search, then the distance
-// found.
-const std::uint8_t* StepRing::following(std::int64_t& index, std::size_t env_id, std::int64_t position,
-                                        std::size_t& stride) const {
-    if (position >= cursors_.newest_position(env_id)) {
-        return nullptr;
-    }
-    const auto num_newer = static_cast<std::size_t>(next_index_ - index) - 1;
-    std::size_t at = static_cast<std::size_t>(index) % capacity_ + stride;
+    const auto num_newer = static_cast<std::size_t>(next_index_ - walk.index) - 1;
+    std::size_t at = static_cast<std::size_t>(walk.index) % capacity_ + walk.stride;
     at -= at < capacity_ ? 0 : capacity_;
-    if (stride <= num_newer && records_.is_step_at(slots_ + at * records_.bytes(), env_id, position)) {
-        index += static_cast<std::int64_t>(stride);
-        return slots_ + at * records_.bytes();
+    if (walk.stride <= num_newer && records_.is_step_at(slots_ + at * records_.bytes(), walk.env_id, walk.position)) {
+        walk.index += static_cast<std::int64_t>(walk.stride);
+        walk.record = slots_ + at * records_.bytes();
+        return true;
     }
-    const std::int64_t next = next_of(env_id, index + 1);
-    if (next == next_index_ || records_.position_of(slot(next), env_id) != position) {
-        return nullptr;
+    const std::int64_t next = next_of(walk.env_id, walk.index + 1);
+    if (next == next_index_ || records_.position_of(slot(next), walk.env_id) != walk.position) {
+        return false;
     }
-    stride = static_cast<std::size_t>(next - index);
-    index = next;
-    return slot(next);
+    walk.stride = static_cast<std::size_t>(next - walk.index);
+    walk.index = next;
+    walk.record = slot(next);
+    return true;
 }
 
 // Returns the environment's first step at or after `index` that is no placeholder.
@@ -404,15 +296,6 @@ std::vector<std::int64_t> StepRing::sampleable_after(std::int64_t after, std::si
     return indices;
 }
 
-bool StepRing::locate(std::int64_t index, StepPlace& place) const {
-    if (!is_readable(index)) {
-        return false;
-    }
-    const std::size_t env_id = records_.env_of(slot(index));
-    place = StepPlace{env_id, records_.position_of(slot(index), env_id), index, static_cast<std::int64_t>(num_envs())};
-    return true;
-}
-
 bool StepRing::move(StepPlace& place, std::int64_t position) const {
     const std::int64_t distance = position - place.position;
     const std::int64_t step = distance < 0 ? -1 : 1;
@@ -465,18 +348,10 @@ void StepRing::restore_starts(std::vector<std::vector<std::int64_t>> starts) {
     find_first_steps();
 }
 
-std::vector<std::vector<std::int64_t>> StepRing::find_starts() const {
-    std::vector<std::vector<std::int64_t>> starts(num_envs());
+void StepRing::visit_stored(const Visit& visit) const {
     for (std::int64_t index = oldest_; index < next_index_; ++index) {
-        if (!is_readable(index)) {
-            continue;
-        }
-        if ((StepRecords::flags_of(slot(index)) & kBeginsEpisode) != 0) {
-            const std::size_t env_id = records_.env_of(slot(index));
-            starts[env_id].push_back(records_.position_of(slot(index), env_id));
-        }
+        visit(index, slot(index));
     }
-    return starts;
 }
 
 // Finds the first stored step of each environment, lost or not.
@@ -521,28 +396,14 @@ void StepRing::add_spans_of(std::size_t env_id, std::vector<StepSpan>& spans) co
 }
 
 std::vector<StepSpan> StepRing::spans_between_lost_steps() const {
-    std::vector<StepSpan> spans;
-    std::vector<StepSpan> growing(num_envs(), StepSpan{});
-    const auto end = [&](const StepSpan& span) {
-        if (span.num_steps != 0) {
-            spans.push_back(step_span(span.env_id, span.position, span.num_steps));
-        }
-    };
+    GrowingSpans spans(*this);
     for (std::int64_t index = oldest_; index < next_index_; ++index) {
-        if (!is_readable(index)) {
-            continue;
+        if (is_readable(index)) {
+            const std::size_t env_id = records_.env_of(slot(index));
+            spans.add(env_id, records_.position_of(slot(index), env_id), 1);
         }
-        const std::size_t env_id = records_.env_of(slot(index));
-        const std::int64_t position = records_.position_of(slot(index), env_id);
-        StepSpan& span = growing[env_id];
-        if (span.num_steps == 0 || span.position + span.num_steps != position) {
-            end(span);
-            span = StepSpan{env_id, position, 0, 0, false, false};
-        }
-        ++span.num_steps;
     }
-    std::for_each(growing.begin(), growing.end(), end);
-    return spans;
+    return spans.finish();
 }
 
 }  // namespace framestow

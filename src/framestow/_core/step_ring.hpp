@@ -33,11 +33,7 @@ public:
         return (2 + kListsInCommits) * unsampleable_.size() * sizeof(std::int64_t);
     }
     std::size_t size() const override { return num_sampleable_; }
-    bool is_sampleable(std::int64_t index) const override {
-        return index >= oldest_ && index < next_index_ && !unsampleable_.contains(index);
-    }
-    bool is_pending(std::int64_t index) const override;
-    std::uint8_t* stored_record(std::int64_t index) override {
+    std::uint8_t* stored_record(std::int64_t index) const override {
         return index >= oldest_ && index < next_index_ ? slot(index) : nullptr;
     }
     std::int64_t sampleable_at(std::int64_t rank) const override { return unsampleable_.sampleable(oldest_, rank); }
@@ -50,24 +46,16 @@ public:
         const std::int64_t index = newest - (newest - slot_number + num_slots()) % num_slots();
         return is_sampleable(index) ? index : kNoStep;
     }
-    void begin(const std::int32_t* env_ids, std::size_t count) override;
-    void close_episodes() override;
     void evict_for(std::size_t count, std::vector<Eviction>& evictions) override;
     void evict_next(std::vector<Eviction>& evictions) override;
-    void append(const Steps& steps, std::int64_t* indices) override;
-    std::size_t resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const override;
-    std::size_t resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const override;
     std::size_t lose(std::size_t env_id, std::int64_t first, std::int64_t before) override;
     std::size_t lose_indices(const std::vector<std::int64_t>& ascending) override;
     void clear(std::vector<Eviction>& evictions) override;
     void restore_pending() override;
     void restore_starts(std::vector<std::vector<std::int64_t>> starts) override;
-    std::vector<std::vector<std::int64_t>> find_starts() const override;
     std::vector<StepSpan> readable_spans() override;
-    bool locate(std::int64_t index, StepPlace& place) const override;
     bool find(std::size_t env_id, std::int64_t position, StepPlace& place) const override;
     bool move(StepPlace& place, std::int64_t position) const override;
-    const std::uint8_t* record(const StepPlace& place) const override { return slot(place.index); }
 
     // Overwrites the slots of ascending indices with placeholders of lost steps. These steps, and those whose returns
     // may include them, become unsampleable. Returns how many were sampleable.
@@ -77,30 +65,35 @@ public:
     void restore_span(std::int64_t oldest, std::int64_t next_index);
 
 private:
-    void make_sampleable(std::int64_t index);
+    const std::uint8_t* sampleable_record(std::int64_t index) const override {
+        return index >= oldest_ && index < next_index_ && !unsampleable_.contains(index) ? slot(index) : nullptr;
+    }
+    void visit_stored(const Visit& visit) const override;
+    bool step_on(StepWalk& walk) const override;
+    std::uint8_t* place_next(std::size_t, std::int64_t, std::int64_t& index) override {
+        index = next_index_++;
+        return slot(index);
+    }
+    void arrive(std::size_t) override {}
+    void keep_unsampleable(std::int64_t index) override { unsampleable_.push(index); }
+    void make_sampleable(std::int64_t index) override;
+    void make_sampleable(std::vector<std::int64_t>& settled) override;
     void make_unsampleable(std::int64_t index);
-    void append_pending(const Steps& steps, std::int64_t* indices);
-    void settle(std::size_t env_id);
-    void make_settled_sampleable();
     bool is_at(std::int64_t index, std::size_t env_id, std::int64_t position) const;
     void find_first_steps();
     void add_spans_of(std::size_t env_id, std::vector<StepSpan>& spans) const;
     std::vector<StepSpan> spans_between_lost_steps() const;
     std::int64_t needed_from(std::int64_t index, std::size_t& env_id) const;
     void evict_before(std::int64_t until, std::vector<Eviction>& evictions);
-    StepReturn return_of(std::int64_t index) const;
-    const std::uint8_t* following(std::int64_t& index, std::size_t env_id, std::int64_t position,
-                                  std::size_t& stride) const;
     std::int64_t next_of(std::size_t env_id, std::int64_t index) const;
     std::int64_t first_from(std::size_t env_id, std::int64_t position) const;
     bool surely_continues_after(std::size_t env_id, std::int64_t position, std::int64_t behind) const;
     void find_leading_into(std::int64_t first, std::int64_t behind, std::vector<std::int64_t>& found) const;
 
     std::size_t capacity_;
-    SlotPages pages_;                    // index i is in slot i % capacity_
-    std::uint8_t* slots_;                // of these pages
-    UnsampleableIndices unsampleable_;   // lost and pending ones
-    std::vector<std::int64_t> settled_;  // were pending, about to become sampleable
+    SlotPages pages_;                   // index i is in slot i % capacity_
+    std::uint8_t* slots_;               // of these pages
+    UnsampleableIndices unsampleable_;  // lost and pending ones
     std::size_t num_sampleable_ = 0;
     std::int64_t oldest_ = 0;                      // index of the oldest step in the ring
     std::int64_t next_index_ = 0;                  // index of the next step

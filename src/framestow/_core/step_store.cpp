@@ -13,6 +13,133 @@ StepStore::StepStore(std::size_t num_envs, const StepRules& rules)
       pending_(num_envs, rules.n_step),
       starts_(num_envs) {}
 
+void StepStore::begin(const std::int32_t* env_ids, std::size_t count) {
+    for (std::size_t row = 0; row < count; ++row) {
+        const auto env_id = static_cast<std::size_t>(env_ids[row]);
+        cursors_.begin(env_id);
+        settle(env_id);
+        starts_.push(env_id, cursors_.episode_start(env_id));
+        arrive(env_id);
+    }
+    make_settled_sampleable();
+}
+
+void StepStore::close_episodes() {
+    for (std::size_t env_id = 0; env_id < num_envs(); ++env_id) {
+        cursors_.close(env_id);
+        settle(env_id);
+    }
+    make_settled_sampleable();
+}
+
+void StepStore::append(const Steps& steps, std::int64_t* indices) {
+    const bool are_complete = pending_.is_unused();
+    for (std::size_t row = 0; row < steps.count; ++row) {
+        const auto env_id = static_cast<std::size_t>(steps.env_ids[row]);
+        const StepStart start = cursors_.advance(env_id, steps.flags[row]);
+        records_.write(place_next(env_id, start.position, indices[row]), steps, row, start.position, start.history,
+                       static_cast<std::uint8_t>(more_flags_ | start.flags));
+        if (are_complete && start.is_readable) {
+            make_sampleable(indices[row]);
+        } else {
+            keep_unsampleable(indices[row]);
+        }
+        if (!are_complete) {
+            const std::int64_t settled =
+                pending_.exchange(env_id, start.position, start.is_readable ? indices[row] : PendingSteps::kNone);
+            if (settled != PendingSteps::kNone) {
+                settled_.push_back(settled);
+            }
+            if (ends_episode(steps.flags[row])) {
+                settle(env_id);
+            }
+        }
+        arrive(env_id);
+    }
+    make_settled_sampleable();
+}
+
+// Completes all pending steps of an environment: its episode is over.
+void StepStore::settle(std::size_t env_id) {
+    pending_.take(env_id, [&](std::int64_t index) { settled_.push_back(index); });
+}
+
+void StepStore::make_settled_sampleable() {
+    if (!settled_.empty()) {
+        make_sampleable(settled_);
+        settled_.clear();
+    }
+}
+
+bool StepStore::is_pending(std::int64_t index) const {
+    const std::uint8_t* record = pending_.is_unused() ? nullptr : stored_record(index);
+    if (record == nullptr) {
+        return false;
+    }
+    const std::size_t env_id = records_.env_of(record);
+    return pending_.contains(env_id, records_.position_of(record, env_id), index);
+}
+
+std::size_t StepStore::resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
+    for (std::size_t row = 0; row < count; ++row) {
+        const std::uint8_t* record = sampleable_record(indices[row]);
+        if (record == nullptr) {
+            return row;
+        }
+        records_.resolve_return(record, return_of(indices[row], record), row, count, out);
+    }
+    return count;
+}
+
+std::size_t StepStore::resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
+    for (std::size_t row = 0; row < count; ++row) {
+        const std::uint8_t* record = sampleable_record(indices[row]);
+        if (record == nullptr && is_pending(indices[row])) {
+            record = stored_record(indices[row]);
+        }
+        if (record == nullptr) {
+            return row;
+        }
+        records_.resolve(record, row, out);
+    }
+    return count;
+}
+
+StepReturn StepStore::return_of(std::int64_t index, const std::uint8_t* record) const {
+    StepReturn sum = records_.begin_return(record);
+    const auto most = static_cast<std::size_t>(rules_.n_step);
+    if (most == 1) {
+        return sum;
+    }
+    const std::size_t env_id = records_.env_of(record);
+    StepWalk walk{index, env_id, records_.position_of(record, env_id), record, num_envs()};
+    while (sum.num_steps < most && !StepRecords::ends_episode(sum.last) && step_on(walk)) {
+        records_.add_step(sum, walk.record);
+    }
+    return sum;
+}
+
+bool StepStore::locate(std::int64_t index, StepPlace& place) const {
+    if (!is_readable(index)) {
+        return false;
+    }
+    const std::uint8_t* record = stored_record(index);
+    const std::size_t env_id = records_.env_of(record);
+    place = StepPlace{env_id, records_.position_of(record, env_id), index, static_cast<std::int64_t>(num_envs())};
+    return true;
+}
+
+std::vector<std::vector<std::int64_t>> StepStore::find_starts() const {
+    std::vector<std::vector<std::int64_t>> starts(num_envs());
+    visit_stored([&](std::int64_t index, const std::uint8_t* record) {
+        if ((StepRecords::flags_of(record) & kBeginsEpisode) != 0 && is_readable(index)) {
+            const std::size_t env_id = records_.env_of(record);
+            starts[env_id].push_back(records_.position_of(record, env_id));
+        }
+    });
+    return starts;
+}
+
 void StepStore::restore_starts(std::vector<std::vector<std::int64_t>> starts) {
     for (std::size_t env_id = 0; env_id < num_envs(); ++env_id) {
         starts_.restore(env_id, std::move(starts[env_id]), cursors_.newest_position(env_id),
@@ -109,6 +236,31 @@ void StepStore::returns_to_go(const std::int64_t* indices, std::size_t count, do
             returns[order[at]] = sums[static_cast<std::size_t>(asked.position - first)];
         }
     }
+}
+
+void StepStore::GrowingSpans::add(std::size_t env_id, std::int64_t position, std::int64_t num_steps) {
+    StepSpan& span = growing_[env_id];
+    if (span.position + span.num_steps != position) {
+        end(span);
+    }
+    if (span.num_steps == 0) {
+        span = StepSpan{env_id, position, 0, 0, false, false};
+    }
+    span.num_steps += num_steps;
+}
+
+std::vector<StepSpan> StepStore::GrowingSpans::finish() {
+    for (StepSpan& span : growing_) {
+        end(span);
+    }
+    return std::move(spans_);
+}
+
+void StepStore::GrowingSpans::end(StepSpan& span) {
+    if (span.num_steps != 0) {
+        spans_.push_back(steps_.step_span(span.env_id, span.position, span.num_steps));
+    }
+    span.num_steps = 0;
 }
 
 StepSpan StepStore::step_span(std::size_t env_id, std::int64_t position, std::int64_t num_steps) const {

@@ -66,8 +66,8 @@ public:
     // Most bytes that unsampleable steps take beside their records: in RAM, and in the commits of a directory.
     virtual std::size_t charged_bytes() const = 0;
     virtual std::size_t size() const = 0;  // sampleable steps
-    virtual bool is_sampleable(std::int64_t index) const = 0;
-    virtual bool is_pending(std::int64_t index) const = 0;
+    bool is_sampleable(std::int64_t index) const { return sampleable_record(index) != nullptr; }
+    bool is_pending(std::int64_t index) const;
     bool is_readable(std::int64_t index) const { return is_sampleable(index) || is_pending(index); }
     virtual std::int64_t sampleable_at(std::int64_t rank) const = 0;  // rank 0 is the oldest
 
@@ -77,7 +77,7 @@ public:
     std::vector<std::int64_t> pending_indices() const { return pending_.indices(); }
 
     // Returns the record of a stored step, lost or not; null if it is not stored. What is written to it counts at once.
-    virtual std::uint8_t* stored_record(std::int64_t index) = 0;
+    virtual std::uint8_t* stored_record(std::int64_t index) const = 0;
 
     // Slots: small numbers of the steps' places, reused after eviction.
     virtual std::int64_t num_slots() const = 0;
@@ -88,10 +88,10 @@ public:
     ChangedSlots& changed_slots() { return changed_; }
 
     // Starts an episode on each of the environments; an open episode ends there.
-    virtual void begin(const std::int32_t* env_ids, std::size_t count) = 0;
+    void begin(const std::int32_t* env_ids, std::size_t count);
 
     // Ends every open episode as truncated.
-    virtual void close_episodes() = 0;
+    void close_episodes();
 
     // Evicts transitions, as the retention says, until `count` more fit. Adds the frames that no step needs any more,
     // whole segments, each once.
@@ -101,14 +101,13 @@ public:
     virtual void evict_next(std::vector<Eviction>& evictions) = 0;
 
     // Appends steps that passed cursors().may_append() and fit the capacity; writes their indices.
-    virtual void append(const Steps& steps, std::int64_t* indices) = 0;
+    void append(const Steps& steps, std::int64_t* indices);
 
     // Writes transitions, with two windows each, until the first one that is not sampleable; returns how many.
-    virtual std::size_t resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const = 0;
+    std::size_t resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;
 
     // Writes steps, with one window each, as if n_step were 1; pending ones too. Returns how many, as `resolve`.
-    virtual std::size_t resolve_steps(const std::int64_t* indices, std::size_t count,
-                                      const ResolvedSteps& out) const = 0;
+    std::size_t resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;
 
     // Marks frames from `first` up to, excluding, `before` of an environment as lost: present and future steps that use
     // them become unsampleable. Returns how many steps were sampleable.
@@ -130,20 +129,20 @@ public:
     virtual void restore_starts(std::vector<std::vector<std::int64_t>> starts);
 
     // Returns the starts that the flags of readable steps tell.
-    virtual std::vector<std::vector<std::int64_t>> find_starts() const = 0;
+    std::vector<std::vector<std::int64_t>> find_starts() const;
 
     // The longest spans of consecutive readable steps of one episode. Takes O(episodes), or O(steps) with lost steps or
     // in blocks.
     virtual std::vector<StepSpan> readable_spans() = 0;
 
     // Finds a step; false if it is not readable.
-    virtual bool locate(std::int64_t index, StepPlace& place) const = 0;
+    bool locate(std::int64_t index, StepPlace& place) const;
     virtual bool find(std::size_t env_id, std::int64_t position, StepPlace& place) const = 0;
 
     // Moves to the environment's step that starts at `position`; false, and the place is unchanged, if no readable step
     // does.
     virtual bool move(StepPlace& place, std::int64_t position) const = 0;
-    virtual const std::uint8_t* record(const StepPlace& place) const = 0;
+    const std::uint8_t* record(const StepPlace& place) const { return stored_record(place.index); }
 
     // Writes the indices of up to `length` consecutive steps from `index` on, then kNoStep, and whether each is the
     // first of its episode. Writes only kNoStep if `index` is not readable.
@@ -160,19 +159,66 @@ public:
     void returns_to_go(const std::int64_t* indices, std::size_t count, double discount, double* returns) const;
 
 protected:
+    struct StepWalk {  // along the steps of an episode
+        std::int64_t index;
+        std::size_t env_id;
+        std::int64_t position;
+        const std::uint8_t* record;
+        std::size_t stride;  // StepRing: index distance of the last two steps
+    };
+
+    // Collects readable steps as spans: of an environment, positions must ascend.
+    class GrowingSpans {
+    public:
+        explicit GrowingSpans(const StepStore& steps) : steps_(steps), growing_(steps.num_envs(), StepSpan{}) {}
+        void add(std::size_t env_id, std::int64_t position, std::int64_t num_steps);
+        std::vector<StepSpan> finish();
+
+    private:
+        void end(StepSpan& span);
+
+        const StepStore& steps_;
+        std::vector<StepSpan> growing_;  // per environment; without steps at first
+        std::vector<StepSpan> spans_;
+    };
+
+    using Visit = std::function<void(std::int64_t index, const std::uint8_t* record)>;
+
+    // Where the steps lie.
+    virtual const std::uint8_t* sampleable_record(std::int64_t index) const = 0;  // null unless it is sampleable
+    virtual void visit_stored(const Visit& visit) const = 0;  // each stored step, in ascending order of its index
+
+    // Moves to the next step of the episode; false if there is none, since the episode was truncated.
+    virtual bool step_on(StepWalk& walk) const = 0;
+
+    // Returns the record for the next step of an environment, whose position is known, and writes its index.
+    virtual std::uint8_t* place_next(std::size_t env_id, std::int64_t position, std::int64_t& index) = 0;
+    virtual void arrive(std::size_t env_id) = 0;             // its newest frame is another one
+    virtual void keep_unsampleable(std::int64_t index) = 0;  // a new step that is pending or uses a lost frame
+    virtual void make_sampleable(std::int64_t index) = 0;
+    virtual void make_sampleable(std::vector<std::int64_t>& settled) = 0;  // were pending; in any order
+
+    // Returns the complete return of a step.
+    StepReturn return_of(std::int64_t index, const std::uint8_t* record) const;
+
     // Returns a span with the fields that follow from episode starts and environment cursors.
     StepSpan step_span(std::size_t env_id, std::int64_t position, std::int64_t num_steps) const;
 
     StepRules rules_;
     EnvCursors cursors_;  // where each environment appends
     StepRecords records_;
-    PendingSteps pending_;  // steps that wait for their n-step return
-    ChangedSlots changed_;  // for the sampler
-    EpisodeStarts starts_;  // of all episodes with a stored step
+    PendingSteps pending_;                // steps that wait for their n-step return
+    ChangedSlots changed_;                // for the sampler
+    EpisodeStarts starts_;                // of all episodes with a stored step
+    std::uint8_t more_flags_ = kNoFlags;  // of each stored step
 
 private:
+    void settle(std::size_t env_id);
+    void make_settled_sampleable();
     bool is_last_played(const StepPlace& place) const;
     bool cross_episode_end(StepPlace& place) const;
+
+    std::vector<std::int64_t> settled_;  // were pending, about to become sampleable
 };
 
 }  // namespace framestow
