@@ -87,7 +87,10 @@ def _run(arguments: _Arguments, console: Console) -> int:
     if not values["game"]:
         raise InvalidSettingsError("game is missing: a new run needs a game; try: framestow train Breakout")
     from framestow.envs.atari.games import find_rom, title  # noqa: PLC0415 -- --help must not load the emulator
+    from framestow.envs.atari.old_names import check_old_name  # noqa: PLC0415
+    from framestow.envs.atari.presets import find_preset  # noqa: PLC0415
 
+    check_old_name(values["game"], find_preset(values["preset"]))
     rom = find_rom(values["game"])  # refuses a wrong name before PyTorch is loaded
     of_run = type(arguments).game  # of --resume: it keeps its spelling
     values["game"] = of_run if of_run and find_rom(of_run) == rom else title(rom)

@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 from framestow.checks import whole_number
 from framestow.envs.atari.atari_env import AtariEnv, RenderMode, check_render_mode
 from framestow.envs.atari.games import find_rom
+from framestow.envs.atari.old_names import check_old_name
 from framestow.envs.atari.presets import Preset, PresetName, find_preset
 from framestow.envs.vector.one_env import AutoresetName, find_mode
 from framestow.envs.vector.serial import SerialVectorEnv
@@ -71,7 +72,8 @@ def make_atari(
     same frames for every number of workers.
 
     Arguments:
-        game: name in any spelling: ``Breakout``, ``space_invaders``, ``SpaceInvaders`` or ``ALE/Breakout-v5``.
+        game: name in any spelling: ``Breakout``, ``space_invaders``, ``SpaceInvaders`` or ``ALE/Breakout-v5``. An old
+            name, such as ``BreakoutNoFrameskip-v4``, needs a preset with the rules that it says.
         num_envs: number of environments; ``None`` makes one plain ``gymnasium.Env``, 1 a vector environment of one.
         preset: name of a recipe in ``PRESETS``, or a ``Preset``.
         seed: seed of the first reset that has none of its own. Each of several environments gets its own seed from
@@ -86,13 +88,15 @@ def make_atari(
     Raises:
         UnknownGameError: the game is unknown; the message names the nearest games.
         InvalidSettingsError: an unknown preset, render mode or autoreset mode; fewer than one environment; or more
-            workers than environments.
+            workers than environments; or an old name whose rules the preset lacks.
 
     Example::
 
         env = make_atari("Breakout", num_envs=8, preset="nature", seed=0, workers=2)
     """
-    rom, recipe = find_rom(game), find_preset(preset)
+    recipe = find_preset(preset)
+    check_old_name(game, recipe)
+    rom = find_rom(game)
     if num_envs is not None:
         num_envs = whole_number("num_envs", num_envs, 1, rule="it must be 1 or more; None makes one plain environment")
     workers = _check_workers(workers, num_envs)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from framestow.checks import check_seed
 from framestow.envs.atari.emulator import FIRE, NOOP, Emulator
 from framestow.envs.atari.games import GAMES_NOT_RESTORED, find_rom, title
+from framestow.envs.atari.old_names import check_old_name
 from framestow.envs.atari.presets import Preset, PresetName, differing_fields, find_preset
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
 from framestow.interface import one_line
@@ -59,7 +60,8 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
 
     Raises:
         UnknownGameError: the game is unknown; the message names the nearest games.
-        InvalidSettingsError: an unknown preset, render mode or seed.
+        InvalidSettingsError: an unknown preset, render mode or seed; or an old name, such as
+            ``BreakoutDeterministic-v4``, whose rules the preset lacks.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}  # type: ignore[misc]
@@ -72,7 +74,9 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         *,
         render_mode: RenderMode | None = None,
     ) -> None:
-        self.rom, self.preset = find_rom(game), find_preset(preset)
+        self.preset = find_preset(preset)
+        check_old_name(game, self.preset)
+        self.rom = find_rom(game)
         first_seed = check_seed(seed)
         # Seed of the first reset that gives none.
         self._pending_seed = int(np.random.SeedSequence(first_seed).entropy)  # type: ignore[arg-type]
