@@ -140,12 +140,21 @@ def folder_path(name: str, value: Any) -> Path:
 
 
 def any_path(name: str, value: Any) -> Path:
-    """Return ``value`` as a path; raise ``InvalidSettingsError`` unless it is a path that is not empty."""
+    """Return ``value`` as a path; raise ``InvalidSettingsError`` unless it is a path that is not empty.
+
+    ``~`` is the user's home, as in a shell, and ``missing/../new`` is ``new``.
+    """
     if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str) or not os.fspath(value):
         raise InvalidSettingsError(
             f"{name} is {value!r}: it must be the path of a folder; give '.' for the current one"
         )
-    return Path(value)
+    try:
+        path = Path(value).expanduser()
+    except RuntimeError as error:
+        raise InvalidSettingsError(
+            f"{name} is {value!r}: no such home is known ({error}); give the whole path"
+        ) from error
+    return path.resolve() if ".." in path.parts else path
 
 
 def check_callable(name: str, value: Any, form: str) -> None:

@@ -56,7 +56,7 @@ def test_each_damage_is_printed_with_file_offset_and_lost_transitions(saved, cap
     assert DAMAGED == main(["verify", "run"])
 
     shown = capsys.readouterr().out
-    assert re.search(r"^  frames-\w+\.000001\.log, offset 80: block 0 of track 0 .* is damaged", shown, re.MULTILINE)
+    assert re.search(r"^  frames-\w+\.000001\.log, offset 80: block 0 of track 0 is damaged", shown, re.MULTILINE)
     assert re.search(r"^  steps-\w+\.000001\.log, offset 80: .*\(1,024 transitions lost\)$", shown, re.MULTILINE)
     assert re.search(
         r"^  steps-\w+\.000001\.index, offset 40: its entries are not those of steps-", shown, re.MULTILINE
@@ -104,6 +104,9 @@ def test_a_dry_run_prints_the_changes_that_a_repair_makes(saved, capsys):
         r"the intact data is copied into new files: this needs up to [\d.]+ KiB of free disk$", dry, re.MULTILINE
     )
     assert "planned changes:" in dry
+    assert "the intact data is copied into new files\n" in done
+    assert "needs up to" not in done
+    assert not re.search(r"offset (\d+)\b.*offset \1\b", dry + done)
     assert re.search(r"the damaged files are now in run/memory/damaged-\d{8}-\d{6}$", done, re.MULTILINE)
     assert WHOLE == main(["verify", "run"])
     assert 1_076 == len(ReplayMemory.load(saved))

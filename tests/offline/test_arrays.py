@@ -284,6 +284,25 @@ def test_no_object_of_an_npz_file_is_unpickled_and_no_size_is_believed(tmp_path:
         ArrayData.open(path)
 
 
+@pytest.mark.parametrize(
+    "shape", [b"(-6, 5)", b"(-6, -5)", b"(-1,)", b"(" + b"1, " * 63 + b")", b"(" + b"1, " * 33 + b")"]
+)
+def test_no_shape_of_an_npz_file_is_believed_that_no_array_can_have(shape: bytes, tmp_path: Path):
+    path = tmp_path / "made.npz"
+    np.savez(path, **flat_steps())
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': " + shape + b", }"
+    header += b" " * (-(len(header) + 11) % 64) + b"\n"
+    members["observations.npy"] = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(120)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+    with pytest.raises(DamagedDataError, match=r"made\.npz: observations: it cannot be read: "):
+        ArrayData.open(path)
+
+
 @pytest.mark.parametrize("file", ["made.npz", "made.hdf5"])
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.98])
 def test_a_file_that_was_cut_short_or_is_another_is_refused(file: str, share: float, tmp_path: Path):

@@ -29,6 +29,7 @@ from framestow.offline.transfer import MOST_INFLATION, reason
 Array = npt.NDArray[Any]
 
 PIECE_BYTES = 4 * 2**20  # of an array, in RAM at once
+MOST_AXES = 32  # of an array: NumPy 1 has no more
 MOST_CHUNK_BYTES = 64 * 2**20  # of an HDF5 dataset: a chunk is unpacked as a whole
 
 HEADERS: dict[tuple[int, int], Any] = {
@@ -84,6 +85,8 @@ class Column:
     def __post_init__(self) -> None:
         if self.dtype.kind not in "biuf" or self.dtype.itemsize > MAX_ITEM_BYTES:
             raise ValueError(f"its dtype is {self.dtype}, and not one of numbers")
+        if min(self.shape, default=0) < 0 or len(self.shape) > MOST_AXES:
+            raise ValueError(f"its shape is {self.shape}: it has negative sides, or more than {MOST_AXES} axes")
         if not self.row_bytes:
             raise ValueError(f"its shape is {self.shape}: a row has no number")
         if self.row_bytes > MAX_FRAME_BYTES:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from framestow.checks import any_path, check_callable, folder_path
-from framestow.errors import FramestowError, InvalidSettingsError
+from framestow.errors import FramestowError, IncompatibleError, InvalidSettingsError
 from framestow.frames.observation_spec import equal_rows
 from framestow.interface import printable
 from framestow.replay.memory import ReplayMemory
@@ -112,11 +112,11 @@ def fill_path(path: str | Path) -> Iterator[Path]:
     _check_is_free(final)
     made_above = [folder for folder in final.parents if not folder.exists()]
     work = final.with_name(f".{final.name}.unfinished")
-    content = work / final.name
+    content, is_ours = work / final.name, True
     DISK.is_folder(work)  # raises for a link: what a killed process left there is removed
     try:
         DISK.make_folder(work)
-        with WriterLock(work / LOCK, str(final), "wait for it, or use another folder"):
+        with WriterLock(work / LOCK, str(final), "wait for it, or use another folder") as lock:
             try:
                 _check_is_free(final)
                 if content.is_dir():
@@ -124,10 +124,15 @@ def fill_path(path: str | Path) -> Iterator[Path]:
                 content.unlink(missing_ok=True)
                 yield content
                 _sync_all(content)
+                try:
+                    lock.check()
+                except IncompatibleError:
+                    is_ours = False  # another process writes there now
+                    raise
                 content.rename(final)
                 DISK.sync_folder(final.parent)
-            finally:
-                shutil.rmtree(work, ignore_errors=True)  # on Windows the locked file stays until the next call
+            finally:  # on Windows the locked file stays until the next call; one line, for a Ctrl-C between two
+                _ = is_ours and shutil.rmtree(work, ignore_errors=True)
     except BaseException as error:
         with suppress(OSError):  # keep a folder that another process filled meanwhile
             for folder in made_above:

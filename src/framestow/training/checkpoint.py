@@ -45,9 +45,11 @@ from framestow.errors import CheckpointError, DivergedError, IncompatibleError, 
 from framestow.replay.memory import ReplayMemory
 from framestow.storage.files.file_system import DISK, finished_name
 from framestow.storage.files.manifest import MANIFEST, read_checked, read_manifest, write_checked, write_manifest
+from framestow.storage.files.writer_lock import check_lock
 from framestow.training.training_run import MOST_COUNT, RunMemory
 
 KIND, VERSION = "framestow checkpoint", 3  # of the manifest; others are refused
+RUN_LOCK = ".lock"  # in the folder of a run, locked by the process that trains
 AGENT, STATE, MEMORY = "agent.safetensors", "state.safetensors", "memory"  # names in the folder of a checkpoint
 MOST_STATE_BYTES = 2**28  # of the state; an Atari environment takes 30 KB
 TREE = "tree"  # name of a JSON tree in the metadata of a .safetensors file
@@ -82,8 +84,11 @@ def write_checkpoint(folder: Path, state: RunState[RunMemory]) -> Path:
     Raises:
         CheckpointError: the checkpoint could not be written; the message names the previous one.
         DivergedError: a weight or another number of the agent is not finite; nothing is written.
+        IncompatibleError: this process has locked the folder of the run, and another one is in its place now; nothing
+            is written or removed there.
     """
     _check_finite(folder, state)
+    check_lock(folder.parent / RUN_LOCK)
     DISK.make_folder(folder)
     path = folder / f"step-{state.agent_steps:012d}"
     if DISK.is_folder(path):
@@ -92,6 +97,7 @@ def write_checkpoint(folder: Path, state: RunState[RunMemory]) -> Path:
     previous = newest_checkpoint(folder)
     try:
         generation = _write_parts(partial, state, memory_store(folder))
+        check_lock(folder.parent / RUN_LOCK)
         partial.rename(path)
         DISK.sync_folder(folder)
     except CheckpointError:
@@ -104,6 +110,7 @@ def write_checkpoint(folder: Path, state: RunState[RunMemory]) -> Path:
         ) from error
     finally:
         _remove(partial)  # exists only after an error or a second Ctrl-C
+    check_lock(folder.parent / RUN_LOCK)
     for other in set(_named(folder, _NAME)) - {path}:
         _remove(other)
     with contextlib.suppress(OSError):  # the checkpoint is complete; the next one prunes again
@@ -154,8 +161,10 @@ def remove_unfinished(folder: Path) -> list[Path]:
 
     Raises:
         DamagedDataError: the newest checkpoint or the memory is damaged, so nothing is removed.
-        IncompatibleError: the run has no checkpoint, and its memory was saved with one.
+        IncompatibleError: the run has no checkpoint, and its memory was saved with one. Or another folder is in the
+            place of the one that this process has locked.
     """
+    check_lock(folder.parent / RUN_LOCK)
     newest, unfinished = newest_checkpoint(folder), _named(folder, _PARTIAL)
     previous = [path for path in _named(folder, _NAME) if path != newest]
     if newest and previous:
@@ -282,6 +291,7 @@ def _write_parts(partial: Path, state: RunState[RunMemory], store: Path) -> int:
             f"{len(payloads[STATE]):,} bytes, and a checkpoint takes at most {MOST_STATE_BYTES:,}; use fewer --num-envs"
         )
     files = {name: write_checked(partial / name, payload) for name, payload in payloads.items()}
+    check_lock(store.parent / RUN_LOCK)
     generation = state.memory.save(store, keep_previous=True)
     content = {"agent_steps": state.agent_steps, "files": files, "memory_generation": generation}
     write_manifest(partial, KIND, VERSION, content)

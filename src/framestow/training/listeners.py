@@ -35,6 +35,8 @@ from framestow.errors import CheckpointError, DamagedDataError, MissingExtraErro
 from framestow.process import processor_seconds, resident_bytes
 from framestow.replay.eviction.byte_amounts import format_bytes
 from framestow.storage.files.file_system import DISK, write_atomically
+from framestow.storage.files.writer_lock import check_lock
+from framestow.training.checkpoint import RUN_LOCK
 from framestow.training.training_run import (
     NUM_RECENT,
     EpisodeEnded,
@@ -209,7 +211,12 @@ class CsvTable:
         self._warn: Callable[[str], None] | None = warn  # None after the first warning
 
     def append(self, row: Sequence[object]) -> None:
-        """Write a line; it is in the file when this returns, unless the disk is full."""
+        """Write a line; it is in the file when this returns, unless the disk is full.
+
+        Raises:
+            IncompatibleError: the folder of the run is not there any more, or another one is in its place.
+        """
+        check_lock(self._file.path.with_name(RUN_LOCK))
         self._writer.writerow(row)
         content = self._take_unwritten()
         try:

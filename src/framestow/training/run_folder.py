@@ -13,8 +13,14 @@ from pathlib import Path
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.interface import one_line
 from framestow.storage.files.file_system import DISK, finished_name, write_atomically
-from framestow.storage.files.writer_lock import WriterLock
-from framestow.training.checkpoint import memory_store, newest_checkpoint, read_agent_steps, remove_unfinished
+from framestow.storage.files.writer_lock import WriterLock, check_lock
+from framestow.training.checkpoint import (
+    RUN_LOCK,
+    memory_store,
+    newest_checkpoint,
+    read_agent_steps,
+    remove_unfinished,
+)
 from framestow.training.settings import FILE_NAME, Change, Settings, changes_on_resume, read_settings
 
 VIDEO_FORMATS = {
@@ -57,7 +63,7 @@ class RunFolder:
         self.episodes = path / "episodes.csv"
         self.progress = path / "progress.csv"
         self.evaluation = path / "evaluation.json"
-        self._lock = path / ".lock"  # locked by the process that trains
+        self._lock = path / RUN_LOCK
         self._created: list[Path] = []  # folders that `create` made, innermost first
 
     def __repr__(self) -> str:
@@ -103,6 +109,7 @@ class RunFolder:
 
     def discard(self) -> None:
         """Remove the files and folders of a run that ``create`` made and that could not start."""
+        check_lock(self._lock)
         shutil.rmtree(self.memory, ignore_errors=True)
         for file in (self.path / FILE_NAME, self._lock):
             file.unlink(missing_ok=True)
@@ -152,10 +159,12 @@ class RunFolder:
             raise InvalidSettingsError(
                 f"steps is {asked.steps:,}: the run already has {agent_steps:,} steps; give a larger --steps"
             )
+        check_lock(self._lock)
         write_atomically(self.path / FILE_NAME, asked.to_json(changes).encode(), is_durable=False)
 
     def remove_unfinished(self) -> None:
         """Remove unfinished and outdated files that a killed process left. Call it inside ``lock``."""
+        check_lock(self._lock)
         only_of_training = (FILE_NAME, self.episodes.name, self.progress.name)
         for name in DISK.names(self.path):
             finished, path = finished_name(name), self.path / name
@@ -179,6 +188,8 @@ class RunFolder:
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the folder for this process while the ``with`` block runs. A dead process keeps no lock.
+
+        Until then, checkpoints and tables of the run are refused once another folder is in its place (``check_lock``).
 
         Raises:
             IncompatibleError: another process trains in this folder.

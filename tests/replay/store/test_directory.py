@@ -207,7 +207,7 @@ def test_the_next_step_raises_the_error_of_a_background_flush_and_a_later_flush_
     (tmp_path / "memory").rename(tmp_path / "elsewhere")
     frames = np.zeros((2, *SHAPE), np.uint8)
 
-    with pytest.raises(FileNotFoundError):  # noqa: PT012 - one of these steps, the first after the flush
+    with pytest.raises(IncompatibleError, match="its folder was moved or removed"):  # noqa: PT012 - one of these steps, the first after the flush
         for _ in range(2000):
             memory.begin(frames)
             oracle.begin(frames, [0, 1])

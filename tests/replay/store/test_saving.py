@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from framestow.errors import IncompatibleError
+from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import STACK_PADDINGS
 from framestow.replay.memory import ReplayMemory
@@ -119,6 +119,20 @@ def test_kept_generations_load_until_they_are_pruned(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"COMMIT\.000005: there is no generation 5; give one of \[7, 9, 10\]"):
         ReplayMemory.load(tmp_path / "memory", generation=5)
     assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
+
+
+def test_a_path_means_what_it_means_in_a_shell(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    memory, oracle = recorded(30)
+    for path, folder in (("missing/../beside", "beside"), ("~/mine", "home/mine")):
+        generation = memory.save(path)
+
+        assert_memory_is_what_the_oracle_holds(ReplayMemory.load(path), oracle)
+        assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / folder, generation=generation), oracle)
+    assert {"beside", "home"} == {found.name for found in tmp_path.iterdir()}
+    with pytest.raises(InvalidSettingsError, match=r"path is '~nobody-of-this-name/x': .*; give the whole path"):
+        memory.save("~nobody-of-this-name/x")
 
 
 def test_pruning_where_nothing_was_saved_is_refused_and_writes_nothing(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -127,12 +128,12 @@ def test_a_killed_process_leaves_new_versions_that_the_next_one_removes(tmp_path
 def test_a_failed_write_leaves_the_former_content_alone(tmp_path: Path) -> None:
     class FullDisk(FileSystem):
         def replace(self, old: Path, new: Path) -> None:
-            raise OSError(28, "No space left on device", str(old))
+            raise OSError(28, "No space left on device", str(old), None, str(new))
 
     path = tmp_path / "settings.json"
     write_atomically(path, b"first", is_durable=False)
 
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=rf"No space left on device: '{path}'$"):
         write_atomically(path, b"second", FullDisk())
 
     assert [path] == list(tmp_path.iterdir())
@@ -143,3 +144,18 @@ def test_a_failed_write_leaves_the_former_content_alone(tmp_path: Path) -> None:
 def test_a_device_is_no_file() -> None:
     with pytest.raises(DamagedDataError, match="/dev/zero: it is a device"):
         DISK.read(Path("/dev/zero"))
+
+
+@pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="Windows syncs no folders")
+def test_a_folder_that_its_file_system_cannot_sync_is_used_and_other_errors_are_raised(tmp_path, monkeypatch) -> None:
+    answers = [errno.EINVAL, errno.EIO]
+
+    def refuse(_: int) -> None:
+        raise OSError(answers[0], os.strerror(answers[0]))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    DISK.sync_folder(tmp_path)
+
+    del answers[0]
+    with pytest.raises(OSError, match=str(tmp_path)):
+        DISK.sync_folder(tmp_path)

@@ -23,6 +23,7 @@ import math
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -31,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import checksum
-from framestow.errors import DamagedDataError, FramestowError, InvalidSettingsError
+from framestow.errors import DamagedDataError, FramestowError, IncompatibleError, InvalidSettingsError
 from framestow.interface import warn_caller
 from framestow.storage.files.block_format import (
     ID_DIGITS,
@@ -53,8 +54,11 @@ LINE_BYTES, LAST_BYTES = 18, 4  # of a commit: its first line, and its last chec
 COMMIT: Final = "COMMIT"
 COMMIT_FILE: Final = re.compile(rf"{COMMIT}\.(\d{{6,15}})")
 """Its group is the number of the generation."""
-_BEGUN = re.compile(rf"{COMMIT}\.(\d{{6,15}})(?:\..*)?", re.DOTALL)
-_UNFINISHED = re.compile(rf"{COMMIT}\.\d{{6,}}\.([0-9a-f]{{{ID_DIGITS}}})\.[0-9a-f]{{16}}\.new")
+_UNFINISHED = re.compile(rf"{COMMIT}\.(\d{{6,15}})\.([0-9a-f]{{{ID_DIGITS}}})\.[0-9a-f]{{16}}\.new")
+"""Its groups are the number, and the id of the store."""
+MOST_NUMBER: Final = 10**15 - 1  # of a commit: what ``COMMIT_FILE`` finds
+SPARE_NUMBERS = 4  # one call writes no more commits
+NAME_BYTES = 256  # of a commit, from its beginning: its name is in them
 Arrays = dict[str, npt.NDArray[Any]]
 Read = TypeVar("Read")
 
@@ -147,6 +151,25 @@ def write_commit(folder: Path, commit: Commit, state: bytes, files: FileSystem =
     content = b"%08x %08x\n" % (checksum(front), len(front)) + front + state
     write_atomically(path, content + checksum(content).to_bytes(LAST_BYTES, "little"), files, new=new)
     return commit
+
+
+def check_is_there(folder: Path, commit: Commit, files: FileSystem = DISK) -> None:
+    """Raise ``IncompatibleError`` unless a commit that was written or read is still in its file.
+
+    A folder can be restored beneath the lock of its writer, file by file.
+    """
+    path, name = commit_path(folder, commit.generation), ""
+    with suppress(FileNotFoundError):
+        with files.open_to_read(path) as file:
+            if f'"name": "{commit.name}"'.encode() in file.read_at(0, NAME_BYTES):
+                return
+        found = StoredCommit.read(folder, commit.generation, files).commit
+        name = found.name if found else ""
+    if name != commit.name:
+        raise IncompatibleError(
+            f"{path}: it is not the commit that this process wrote or read there, so the folder was changed meanwhile, "
+            "and nothing is written or removed; open the memory again, or write to another folder"
+        )
 
 
 class Rule(NamedTuple):
@@ -356,8 +379,19 @@ class FolderContents:
 
     @property
     def next_number(self) -> int:
-        """A number above every commit, and every one that was begun."""
-        return 1 + max((int(match[1]) for match in map(_BEGUN.fullmatch, self.names) if match), default=0)
+        """A number above every commit, and every one that was begun.
+
+        Raises:
+            IncompatibleError: there is none.
+        """
+        found = (COMMIT_FILE.fullmatch(name) or _UNFINISHED.fullmatch(name) for name in self.names)
+        number, name = max(((int(match[1]), match[0]) for match in found if match), default=(0, ""))
+        if number > MOST_NUMBER - SPARE_NUMBERS:
+            raise IncompatibleError(
+                f"{self.folder / name}: its number is too high for another commit, which has at most {MOST_NUMBER:,}; "
+                "load the memory, and save it to another folder"
+            )
+        return number + 1
 
     def read(self, number: int) -> StoredCommit:
         """Read a commit, as ``StoredCommit.read``."""
@@ -475,7 +509,7 @@ def id_of(name: str) -> str | None:
     if log := LOG_FILE.fullmatch(name):
         return log[2] if log[1] in (FRAMES, STEPS) else None
     unfinished = _UNFINISHED.fullmatch(name)
-    return unfinished[1] if unfinished else None
+    return unfinished[2] if unfinished else None
 
 
 def read_while_written(folder: Path, read: Callable[[FolderContents], Read], files: FileSystem = DISK) -> Read:

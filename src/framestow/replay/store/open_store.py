@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import weakref
@@ -28,6 +29,7 @@ from framestow.storage.files.file_system import DISK, FileSystem
 
 MAX_UNFLUSHED_BYTES = 64 * MIB  # of segments that wait in RAM for a background flush
 STEPS_PER_CHECK = 16  # steps between two looks at the unflushed bytes
+_log = logging.getLogger(__name__)
 SEGMENTS_PER_LOCK = 32  # moved to files while the memory's lock is locked once
 
 
@@ -55,6 +57,7 @@ class OpenStore:
         # Commits of a flush. Under a budget a second one of the same content lets the old files go at once.
         self._times = 1 if parts.settings.max_bytes is None else 2
         self.is_open = True
+        self._logged = ""  # the last error that was logged
         self._num_steps = 0  # calls of make_room, which looks at the unflushed bytes now and then
 
     @classmethod
@@ -85,7 +88,7 @@ class OpenStore:
     def flush_every(self, seconds: float | None, memory: object) -> None:
         """Flush every ``seconds`` in the background (``None``: never); close once ``memory`` is collected."""
         if seconds is not None:
-            self._background = BackgroundFlush(self._flush_if_changed, self._raise_later, seconds)
+            self._background = BackgroundFlush(self._flush_if_changed, self._log_and_raise_later, seconds)
         weakref.finalize(memory, self._close_at_collection)
 
     def flush_for_budget(self) -> None:
@@ -255,15 +258,29 @@ class OpenStore:
                 self._parts.num_changes,
             )
 
+    def _log_and_raise_later(self, error: Exception) -> None:
+        """Log an error of the background, since a memory that is only sampled takes no step; log it once in a row."""
+        if str(error) != self._logged:
+            self._logged = str(error)
+            _log.error("memory %s: a flush in the background failed: %s", self.path, error)
+        self._raise_later(error)
+
     def _raise_later(self, error: Exception) -> None:
         self._parts.refuse_steps(error, for_good=False)
 
     def _close_at_collection(self) -> None:
         """Close when the memory is collected or the interpreter exits; the collector may run in any thread."""
         if self._background is not None and self._background.is_current_thread:
-            self._background.stop_from_within(self.close)
+            self._background.stop_from_within(self._close_and_log)
         else:
+            self._close_and_log()
+
+    def _close_and_log(self) -> None:
+        """Close; log an error, since no caller sees it."""
+        try:
             self.close()
+        except Exception as error:
+            _log.error("memory %s: it could not be closed, so its last steps are lost: %s", self.path, error)
 
     def _check_is_open(self) -> None:
         if not self.is_open:

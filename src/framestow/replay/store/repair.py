@@ -37,7 +37,7 @@ from framestow.storage.files.block_format import LOG, repair_hint, unpack_keys
 from framestow.storage.files.block_log import BlockLogWriter
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem, write_durably
-from framestow.storage.files.writer_lock import LOCK, WriterLock
+from framestow.storage.files.writer_lock import LOCK, LockedFiles, WriterLock
 
 NO_REPAIR = "a repair cannot mend it; load an older save"
 
@@ -77,12 +77,13 @@ def repair_store(
         lock = None
         if not dry_run:
             lock = stack.enter_context(WriterLock(folder / LOCK, f"memory {folder}", "stop that one, then repair"))
+            files = LockedFiles(files, lock)
         store = stack.enter_context(VerifiedStore(folder, files, progress))
         found = store.summarize()
         if found.is_intact:
             return RepairResult(found, [], None)
         repair = _Repair(store, files)
-        actions = list(repair.actions())
+        actions = list(repair.actions(are_planned=lock is None))
         if lock is None:
             return RepairResult(found, actions, None)
         repair.carry_out(lock)
@@ -137,8 +138,8 @@ class _Repair:
         # A generation that repeats another one needs no second copy.
         self._generations = [one for one in self._generations if one.commit.repeats not in numbers]
 
-    def actions(self) -> Iterator[str]:
-        """Yield the planned actions as sentences."""
+    def actions(self, *, are_planned: bool) -> Iterator[str]:
+        """Yield the actions as sentences; planned ones say how much disk they need."""
         for log in self._store.logs.values():
             for path in log.damaged_files:
                 num_lost = len({damage.key for damage in log.damages if damage.file == path and damage.key})
@@ -157,8 +158,8 @@ class _Repair:
                 why = f"its intact data cannot be loaded ({self._unloadable[number]})"
             yield f"generation {number} is dropped: {why}"
         if self._is_copied:
-            size = format_bytes(self._store.num_bytes)
-            yield f"the intact data is copied into new files: this needs up to {size} of free disk"
+            needed = f": this needs up to {format_bytes(self._store.num_bytes)} of free disk" if are_planned else ""
+            yield f"the intact data is copied into new files{needed}"
         for one in self._generations:
             yield f"generation {one.number} keeps {one.num_transitions:,} transitions and loses {one.num_lost:,}"
             if one.envs_cut_short:

@@ -69,8 +69,8 @@ class Finding(NamedTuple):
 
     @property
     def what(self) -> str:
-        """The message without the name of the file and the way out."""
-        message = self.message.removeprefix(f"{self.file}: ")
+        """The message without the name of the file, the offset and the way out."""
+        message = self.message.removeprefix(f"{self.file}: ").replace(f" at offset {self.offset}", "", 1)
         return message.rpartition("; ")[0] or message
 
 

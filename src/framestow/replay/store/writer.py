@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from framestow.errors import FramestowError
+from framestow.errors import FramestowError, IncompatibleError
 from framestow.interface import Closing
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.store.format import (
@@ -16,6 +16,7 @@ from framestow.replay.store.format import (
     Commit,
     FolderContents,
     StoredCommit,
+    check_is_there,
     commit_path,
     empty_commit,
     find_twin,
@@ -28,7 +29,7 @@ from framestow.replay.store.snapshot import Snapshot, update_logs
 from framestow.storage.files.block_format import BlockKey, BlockSpan, LogPlace, unpack_keys
 from framestow.storage.files.block_log import FILE_BYTES, BlockLogWriter
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.writer_lock import LOCK, WriterLock
+from framestow.storage.files.writer_lock import LOCK, LockedFiles, WriterLock
 
 
 class StoreWriter(Closing):
@@ -47,9 +48,13 @@ class StoreWriter(Closing):
     newest commit of the folder, or says that nothing was saved yet. So a killed save changes nothing, and the next
     writer knows its files. Removed are only files of a listed id that no existing commit names.
 
+    The folder stays the locked one: each call that writes or removes first compares the lock with its file, and the
+    newest commit, or the one to be removed, with the one that it wrote or read.
+
     Raises:
         DamagedDataError: a commit of the folder is damaged, or its logs have none; the message names it.
-        IncompatibleError: another process writes to the folder, or another version wrote a commit.
+        IncompatibleError: another process writes to the folder, or another version wrote a commit. Or the folder was
+            moved, removed or replaced meanwhile; then nothing is written or removed.
     """
 
     def __init__(
@@ -64,10 +69,11 @@ class StoreWriter(Closing):
         """Lock the folder, unless a repair has its ``lock`` already and ignores the damaged commits ``ignored``."""
         files.make_folder(folder)
         self.folder = folder
-        self._file_bytes, self._disk, self._ignored = file_bytes, files, ignored
+        self._file_bytes, self._ignored = file_bytes, ignored
         self._lock = lock or WriterLock(
             folder / LOCK, f"memory {folder}", "close that one (a buffer by its memory.close()), or give another folder"
         )
+        self._disk = LockedFiles(files, self._lock)
         self._commits: dict[int, Commit] = {}  # all commits in the folder, by number
         self._last: Commit | None = None  # the newest one, which may be empty
         self._base: Commit | None = None  # generation that the logs continue from
@@ -83,6 +89,7 @@ class StoreWriter(Closing):
 
     def _read_commits(self) -> None:
         """Read the commits of the folder; each must be whole."""
+        self._lock.check()
         contents = FolderContents(self.folder, self._disk)
         self._last = contents.newest.whole() if contents.newest else None  # raises for files without a whole commit
         self._commits = {
@@ -283,6 +290,11 @@ class StoreWriter(Closing):
     def rewrite(self, commit: Commit, state: bytes) -> Commit:
         """Write a commit under its own number, also in place of another one."""
         commit = write_commit(self.folder, commit, state, self._disk)
+        if commit.generation not in FolderContents(self.folder, self._disk).numbers:
+            raise IncompatibleError(
+                f"{commit_path(self.folder, commit.generation)}: it was written and is not in its folder now; give "
+                "another folder"
+            )
         self._commits[commit.generation] = commit
         return commit
 
@@ -308,6 +320,7 @@ class StoreWriter(Closing):
     @contextmanager
     def _changing(self) -> Iterator[tuple[BlockLogWriter, BlockLogWriter]]:
         """Give the logs. After a failure, close them and remove what it left, in case the disk is full."""
+        self._check_folder()
         logs, self._logs = self.open_logs(), None  # set again after success
         with ExitStack() as on_error:
             on_error.callback(self._free_disk)
@@ -316,6 +329,13 @@ class StoreWriter(Closing):
             yield logs
             on_error.pop_all()
         self._logs = logs
+
+    def _check_folder(self) -> None:
+        """Raise unless the folder is the locked one, with the newest commit, and takes the number of another one."""
+        self._lock.check()
+        if self._last is not None:
+            check_is_there(self.folder, self._last, self._disk)
+        _ = FolderContents(self.folder, self._disk).next_number
 
     def _free_disk(self) -> None:
         with suppress(OSError, FramestowError):
@@ -344,8 +364,13 @@ class StoreWriter(Closing):
         last = self._last or empty_commit([*self._list_ids(), new_name()])
         with suppress(OSError):
             existing = {last.generation, last.before, *last.kept}
-            for number in [number for number, one in self._commits.items() if one.id in last.ids]:
-                if number not in existing and self._disk.remove(commit_path(self.folder, number)):
+            there = FolderContents(self.folder, self._disk).numbers
+            for number, one in list(self._commits.items()):
+                if one.id not in last.ids or number in existing:
+                    continue
+                if number in there:
+                    check_is_there(self.folder, one, self._disk)
+                if self._disk.remove(commit_path(self.folder, number)):
                     del self._commits[number]
             self._disk.sync_folder(self.folder)  # before the files that these commits name are removed
             stay = [commit for number, commit in self._commits.items() if number in existing]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from framestow._core import checksum
-from framestow.errors import DamagedDataError, InvalidSettingsError
+from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.interface import Closing
 from framestow.storage.files.block_format import (
     BLOCK_HEADER_BYTES,
@@ -40,6 +40,7 @@ from framestow.storage.files.block_log_reader import open_log, read_block
 from framestow.storage.files.file_system import DISK, AppendFile, FileSystem, remove_if_possible
 
 FILE_BYTES = 64 * 2**20  # maximum size of a log file
+MOST_NUMBER = 10**15 - 1  # of a file: what ``LOG_FILE`` finds
 _NAME_LETTERS = 8  # at most; a file header has so many bytes for the name
 
 
@@ -115,6 +116,7 @@ class BlockLogWriter(Closing):
         writer = cls(place, file_bytes, files)
         if state is not None:
             writer.next_file = max(writer.next_file, state["next_file"])
+            writer._check_next_file()
             entries, is_whole = writer._load_files(state)
             last = next(reversed(writer._files.values()), None)
             if last is not None and is_whole[last.number] and writer._is_ours(last):
@@ -204,12 +206,20 @@ class BlockLogWriter(Closing):
         if self._tail is not None:
             self._sync_tail(self._tail)
             self.close()
+        self._check_next_file()
         number = self.next_file
         self.next_file += 1
         tail = LogTail.create(self._place, number, self._disk)
         self._files[number] = tail.file
         self._tail = tail
         return tail
+
+    def _check_next_file(self) -> None:
+        if self.next_file > MOST_NUMBER:
+            raise IncompatibleError(
+                f"{self._place.path(self.next_file - 1, LOG)}: its number is too high for another file, which has at "
+                f"most {MOST_NUMBER:,}; load the memory, and save it to another folder"
+            )
 
     def _sync_tail(self, tail: LogTail) -> None:
         tail.write_index()

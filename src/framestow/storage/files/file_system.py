@@ -37,6 +37,8 @@ MOST_BYTES = 64 * 2**20  # of a file that is read whole, and whose size nothing 
 # Windows has neither: there, a link is found before and after the file is opened.
 _NOT_FOLLOWED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _FLAGS = {"xb": os.O_CREAT | os.O_EXCL | os.O_WRONLY, "rb+": os.O_RDWR}  # by the mode of an ``AppendFile``
+# What fsync of a folder gives on file systems that cannot sync one (SMB, some FUSE): they write names by themselves.
+_NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 _TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{16}\.new", re.DOTALL)  # its group is the name that the file gets
 
 
@@ -196,19 +198,31 @@ class FileSystem:
         return True
 
     def make_folder(self, path: Path) -> None:
-        """Create a folder and its missing parents, and sync their names."""
+        """Create a folder and its missing parents, and sync their names.
+
+        Raises:
+            IncompatibleError: the file system is read-only.
+        """
         missing = [folder for folder in (path, *path.parents) if not folder.is_dir()]
         for folder in reversed(missing):
-            self._make_folder(folder)
+            try:
+                self._make_folder(folder)
+            except OSError as error:
+                if error.errno == errno.EROFS:
+                    raise read_only_error(folder) from error
+                raise
             self.sync_folder(folder.parent)
 
     def sync_folder(self, folder: Path) -> None:
-        """Return once the names of the files in ``folder`` are on the disk."""
+        """Return once the names of the files in ``folder`` are on the disk, as far as its file system can say so."""
         if not hasattr(os, "O_DIRECTORY"):  # Windows cannot open folders; NTFS journals names
             return
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             _naming(folder, os.fsync, descriptor)
+        except OSError as error:
+            if error.errno not in _NO_FOLDER_SYNC:
+                raise
         finally:
             os.close(descriptor)
 
@@ -337,7 +351,8 @@ def write_atomically(
     except BaseException as error:
         remove_if_possible(new, files)
         if isinstance(error, OSError) and str(error.filename) == str(new):
-            error.filename, error.filename2 = str(path), None  # a caller does not know the temporary file
+            error.filename = str(path)  # a caller does not know the temporary file
+            del error.filename2  # set to None, the message ends in " -> None"
         raise
     if is_durable:
         files.sync_folder(path.parent)
@@ -396,6 +411,14 @@ def _check_is_no_folder(path: Path) -> None:
     with suppress(FileNotFoundError):
         if stat.S_ISDIR((found := os.lstat(path)).st_mode):
             _check_is_file(path, found)
+
+
+def read_only_error(path: Path) -> IncompatibleError:
+    """Return the error of a file or folder that a read-only file system does not let anyone write."""
+    return IncompatibleError(
+        f"{path}: its file system is read-only, so nothing can be written there; give another folder, or read what is "
+        "there, which writes nothing (`ReplayMemory.open` and `load`)"
+    )
 
 
 def _kind(path: Path, found: os.stat_result) -> str:
