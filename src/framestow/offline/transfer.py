@@ -112,7 +112,7 @@ def fill_path(path: str | Path) -> Iterator[Path]:
     _check_is_free(final)
     made_above = [folder for folder in final.parents if not folder.exists()]
     work = final.with_name(f".{final.name}.unfinished")
-    content, is_ours = work / final.name, True
+    content, remains = work / final.name, str(work)
     DISK.is_folder(work)  # raises for a link: what a killed process left there is removed
     try:
         DISK.make_folder(work)
@@ -127,12 +127,12 @@ def fill_path(path: str | Path) -> Iterator[Path]:
                 try:
                     lock.check()
                 except IncompatibleError:
-                    is_ours = False  # another process writes there now
+                    remains = ""  # none: another process writes there now
                     raise
                 content.rename(final)
                 DISK.sync_folder(final.parent)
-            finally:  # on Windows the locked file stays until the next call; one line, for a Ctrl-C between two
-                _ = is_ours and shutil.rmtree(work, ignore_errors=True)
+            finally:
+                shutil.rmtree(remains, ignore_errors=True)  # on Windows the locked file stays until the next call
     except BaseException as error:
         with suppress(OSError):  # keep a folder that another process filled meanwhile
             for folder in made_above:
