@@ -5,12 +5,13 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorWrapper
 
 from distributed.env_steps import SHAPE, frame_of, local_replay, priorities_in
 from framestow import Prioritized
@@ -92,6 +93,43 @@ def test_every_step_of_all_actors_is_stored_in_its_shard(mode):
     assert {0, 1} == set(by_action)
     for rewards in by_action.values():
         assert rewards.count(1) == rewards.count(30) == 2  # two environments of each actor
+
+
+class SaysNothing(VectorWrapper):
+    """Resets in the step of an end, gives no last frame, and declares no mode."""
+
+    metadata: ClassVar = {}
+    unwrapped = None
+
+    def step(self, actions):
+        *results, infos = super().step(actions)
+        return *results, {key: value for key, value in infos.items() if "final" not in key}
+
+
+def test_actors_take_environments_that_declare_no_mode_and_keep_their_last_frames():
+    replay = local_replay(shards=1, num_envs=2)
+    rollouts = Rollouts(
+        replay,
+        lambda number, seed: SaysNothing(make_env(number, seed, AutoresetMode.SAME_STEP)),
+        FixedPolicy,
+        1,
+        steps_per_call=20,
+        start=start,
+        autoreset_mode="SameStep",
+        last_frame="missing",
+    )
+
+    (report,), _ = rollouts.poll()
+    rollouts.flush()
+
+    assert report.steps == 40
+    memory = replay.group.calls.objects[0].memory
+    ended = [episode for episode in memory.episodes() if episode.has_end]
+    assert [9, 9, 9, 9] == [len(episode) for episode in ended]
+    for episode in ended:
+        frames = episode.frames()
+        assert np.array_equal(frames[-2], frames[-1])
+        assert not np.array_equal(frames[-3], frames[-2])
 
 
 def test_actors_load_new_weights_with_their_next_call_and_only_then():

@@ -17,10 +17,12 @@ from framestow.errors import ActorLostError, InvalidSettingsError
 from framestow.interface import Closing, one_line, plural
 
 if TYPE_CHECKING:
-    from gymnasium.vector import VectorEnv
+    from gymnasium.vector import AutoresetMode, VectorEnv
 
     from framestow.distributed.replay import ShardedReplay
     from framestow.envs import FinishedGame
+    from framestow.envs.recording.step_recording import LastFrame
+    from framestow.envs.vector.one_env import AutoresetName
 
 
 class PolicyStep(NamedTuple):
@@ -57,7 +59,9 @@ class RolloutSettings:
     make_policy: MakePolicy
     writer: ShardWriter
     seed: int = 0  # of the run; the actor derives its own
-    reward_limit: float | None = None  # of stored rewards, as of a Recorder
+    reward_limit: float | None = None  # this and the next ones as of a Recorder
+    autoreset_mode: AutoresetMode | AutoresetName | None = None
+    last_frame: LastFrame = "given"
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,13 @@ class RolloutActor:
         from framestow.envs import Recorder  # noqa: PLC0415 -- imports Gymnasium, which shards do not need
 
         env = settings.make_env(settings.number, env_seed)
-        self._env = Recorder(env, self._writer, reward_limit=settings.reward_limit)
+        self._env = Recorder(
+            env,
+            self._writer,
+            reward_limit=settings.reward_limit,
+            autoreset_mode=settings.autoreset_mode,
+            last_frame=settings.last_frame,
+        )
         # Of the last step; None before the first one, and after an error, so that all environments are reset.
         self._observations: Any = None
         # Seed of the first reset; None afterwards.
@@ -153,6 +163,7 @@ class Rollouts(Closing):
         num_actors: Number of actors; ``replay.num_envs`` is a multiple of it.
         steps_per_call: Steps of each environment between two reports, and between two versions of the weights.
         weights: The first weights of the policies.
+        reward_limit, autoreset_mode, last_frame: Arguments of each actor's ``Recorder``.
         priority: Initial priorities of transitions from their n-step TD errors, if the policies give values;
             ``None`` gives new transitions the largest priority so far.
         start: Starts the actors; Ray actors by default.
@@ -169,6 +180,8 @@ class Rollouts(Closing):
         weights: Any = None,
         seed: int = 0,
         reward_limit: float | None = None,
+        autoreset_mode: AutoresetMode | AutoresetName | None = None,
+        last_frame: LastFrame = "given",
         priority: Priorities | None = None,
         silent_s: float = 120.0,
         start: StartRollouts | None = None,
@@ -185,7 +198,16 @@ class Rollouts(Closing):
         self.envs_per_actor = envs
         writers = [replay.writer(self.env_ids(number), priority=priority) for number in range(num_actors)]
         settings = [
-            RolloutSettings(number, make_env, make_policy, writer, seed, reward_limit)
+            RolloutSettings(
+                number,
+                make_env,
+                make_policy,
+                writer,
+                seed,
+                reward_limit,
+                autoreset_mode=autoreset_mode,
+                last_frame=last_frame,
+            )
             for number, writer in enumerate(writers)
         ]
         # Calls to the actors.

@@ -7,7 +7,7 @@ from typing import Any, Literal, overload
 
 from gymnasium.vector import AutoresetMode
 
-from framestow.checks import whole_number
+from framestow.checks import truth_value, whole_number
 from framestow.envs.atari.atari_env import AtariEnv, RenderMode, check_render_mode
 from framestow.envs.atari.games import find_rom
 from framestow.envs.atari.old_names import check_old_name
@@ -52,6 +52,7 @@ def make_atari(
     start_method: StartMethod | None = ...,
     step_timeout: float = ...,
     on_worker_lost: OnWorkerLost = ...,
+    daemon: bool = ...,
 ) -> SerialVectorEnv | WorkerVectorEnv: ...
 def make_atari(
     game: str,
@@ -65,6 +66,7 @@ def make_atari(
     start_method: StartMethod | None = None,
     step_timeout: float = 60.0,
     on_worker_lost: OnWorkerLost = "raise",
+    daemon: bool = True,
 ) -> AtariEnv | SerialVectorEnv | WorkerVectorEnv:
     """Make an Atari environment, or with ``num_envs`` a vector environment.
 
@@ -84,6 +86,7 @@ def make_atari(
         start_method: how the worker processes start; an argument of ``WorkerVectorEnv``.
         step_timeout: seconds after which a silent worker counts as hung; an argument of ``WorkerVectorEnv``.
         on_worker_lost: ``"raise"`` an error or ``"restart"`` a lost worker; an argument of ``WorkerVectorEnv``.
+        daemon: ``False`` for wrappers that start processes; an argument of ``WorkerVectorEnv``.
 
     Raises:
         UnknownGameError: the game is unknown; the message names the nearest games.
@@ -103,6 +106,7 @@ def make_atari(
     check_render_mode(render_mode)
     find_mode(autoreset_mode)
     check_worker_settings(start_method, step_timeout, on_worker_lost)
+    truth_value("daemon", daemon)
     if num_envs is None:
         return AtariEnv(rom, recipe, seed, render_mode=render_mode)
     factory: Any = partial(AtariEnv, rom, recipe, render_mode=render_mode)
@@ -116,6 +120,7 @@ def make_atari(
         step_timeout=step_timeout,
         on_worker_lost=on_worker_lost,
         seed=seed,
+        daemon=daemon,
     )
 
 

@@ -38,9 +38,10 @@ from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.utils import create_zero_array
 
 from framestow.checks import as_array, one_of, whole_number
-from framestow.envs.recording.recorder import disable_observation_copies, find_autoreset_mode
-from framestow.envs.recording.step_recording import RECORDINGS, RecordedStep
-from framestow.envs.vector.one_env import AutoresetName, find_mode
+from framestow.envs.recording.recorder import choose_mode, disable_observation_copies
+from framestow.envs.recording.step_recording import LastFrame, RecordedStep, StepRecording, frames_on_host, on_host
+from framestow.envs.vector.foreign_envs import check_step, refuse_foreign
+from framestow.envs.vector.one_env import AutoresetName
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.lazy_frames import STACK_AXES, LazyFrames, LazyFramesBatch, StackAxis
 from framestow.frames.observation_spec import map_arrays
@@ -96,6 +97,7 @@ class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         padding_type: Any = "reset",
         axis: StackAxis = "first",
     ) -> None:
+        refuse_foreign("env is", env)
         if isinstance(env, VectorEnv):
             raise InvalidSettingsError(f"env is {env}: a vector environment; use VectorFrameStack(env, stack_size)")
         if not isinstance(env, gymnasium.Env):
@@ -151,8 +153,9 @@ class VectorFrameStack(VectorWrapper):  # VectorWrapper has no type parameters i
     >>> observations, np.asarray(observations[1]).shape, env.single_observation_space.shape
     (LazyFramesBatch(shape=(2, 3, 4), dtype=float32), (3, 4), (3, 4))
 
-    ``autoreset_mode``: ``None`` reads the mode from the environment's metadata. The other arguments and errors are
-    those of ``FrameStack``.
+    ``autoreset_mode`` and ``last_frame`` are those of ``Recorder``: ``None`` reads the mode from the environment, and
+    ``"missing"`` takes an environment of SAME_STEP that does not give the last frame of an episode; ``final_obs`` then
+    lacks it. The other arguments and errors are those of ``FrameStack``.
     """
 
     def __init__(
@@ -163,7 +166,9 @@ class VectorFrameStack(VectorWrapper):  # VectorWrapper has no type parameters i
         padding_type: Any = "reset",
         axis: StackAxis = "first",
         autoreset_mode: AutoresetMode | AutoresetName | None = None,
+        last_frame: LastFrame = "given",
     ) -> None:
+        refuse_foreign("env is", env)
         if not isinstance(env, VectorEnv):
             raise InvalidSettingsError(f"env is {env}: not a vector environment; use FrameStack(env, stack_size)")
         super().__init__(env)
@@ -172,9 +177,8 @@ class VectorFrameStack(VectorWrapper):  # VectorWrapper has no type parameters i
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self.stack_size, self.padding_type, self.axis = stack_size, padding_type, axis
         self._tracks = TracksOfFrames(frame_space, env.num_envs, stack_size, padding_type, axis)
-        self._record = RECORDINGS[find_mode(find_autoreset_mode(env) if autoreset_mode is None else autoreset_mode)]
-        # By environment: the episode has ended and no other one has begun; the environment was reset.
-        self._has_ended, self._is_reset = np.zeros(env.num_envs, np.bool_), np.zeros(env.num_envs, np.bool_)
+        self._recording = StepRecording(env, choose_mode(env, autoreset_mode), last_frame)
+        self._is_reset = np.zeros(env.num_envs, np.bool_)  # by environment
         disable_observation_copies(env)
 
     def reset(
@@ -185,8 +189,8 @@ class VectorFrameStack(VectorWrapper):  # VectorWrapper has no type parameters i
         everywhere = np.ones(self.num_envs, np.bool_)
         mask = np.array(options.get("reset_mask", everywhere)) if options else everywhere
         frames, infos = self.env.reset(seed=seed, options=copied_options)  # type: ignore[arg-type]
-        self._tracks.begin(map_arrays(lambda rows: rows[mask], frames), np.flatnonzero(mask))
-        self._has_ended[mask], self._is_reset[mask] = False, True
+        self._tracks.begin(map_arrays(lambda rows: rows[mask], frames_on_host(frames)), np.flatnonzero(mask))
+        self._recording.has_ended[mask], self._is_reset[mask] = False, True
         return self._tracks.observations(), infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -194,10 +198,12 @@ class VectorFrameStack(VectorWrapper):  # VectorWrapper has no type parameters i
         if not self._is_reset.all():
             idle = np.flatnonzero(~self._is_reset).tolist()
             raise InvalidStepError(f"environments {idle} were not reset: step needs open episodes; call reset() first")
-        frames, rewards, terminated, truncated, infos = self.env.step(actions)
+        results = self.env.step(actions)
+        check_step("the vector environment", results)
+        frames, rewards, terminated, truncated, infos = results
         no_actions = np.empty(self.num_envs)  # actions are not stored
-        rows = RecordedStep(no_actions, frames, rewards, terminated, truncated, infos)
-        infos = self._record(self._tracks, rows, self._has_ended)
+        others = on_host("rewards", rewards), on_host("terminated", terminated), on_host("truncated", truncated)
+        infos = self._recording.record(self._tracks, RecordedStep(no_actions, frames_on_host(frames), *others, infos))
         return self._tracks.observations(), rewards, terminated, truncated, infos
 
 
@@ -254,6 +260,11 @@ class RecentFrames:
         return self.observation
 
     @property
+    def newest(self) -> npt.NDArray[Any]:
+        """The newest frame."""
+        return self._frames[-1]
+
+    @property
     def observation(self) -> LazyFrames:
         """The observation: the last frames."""
         return LazyFrames(self._frames, self._axis)
@@ -287,6 +298,10 @@ class TracksOfFrames:
     def observations(self) -> Any:
         """Return the observations of all environments: a ``LazyFramesBatch``, or a dict or tuple of them."""
         return map_arrays(lambda recent: LazyFramesBatch(one.observation for one in recent), self._recent)
+
+    def newest_frames(self) -> Any:
+        """Return the newest frame of each environment."""
+        return map_arrays(lambda recent: np.stack([one.newest for one in recent]), self._recent)
 
     def _each(self, change: Any, frames: Any, env_ids: Sequence[int] | npt.NDArray[np.integer[Any]] | None) -> None:
         numbers = range(self._num_envs) if env_ids is None else env_ids

@@ -18,11 +18,14 @@ from framestow.envs.interrupts import DeferredInterrupts
 from framestow.envs.recording.step_recording import (
     NO_STATE,
     NOT_IN_MEMORY,
-    RECORDINGS,
     Extras,
+    LastFrame,
     RecordedStep,
     RestartedEpisodes,
+    StepRecording,
     StepSink,
+    frames_on_host,
+    on_host,
     open_episodes,
     take_rows,
 )
@@ -35,9 +38,10 @@ from framestow.envs.vector.calls import (
     check_timeout,
     split_options,
 )
+from framestow.envs.vector.foreign_envs import check_step, require_vector_env
 from framestow.envs.vector.one_env import AutoresetName, check_autoreset, find_mode
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError, StepTimeoutError
-from framestow.interface import clause, one_line, plural
+from framestow.interface import clause, one_line, plural, warn_caller
 
 
 class PendingExtras:
@@ -181,11 +185,15 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         reward_limit: clip the stored rewards to minus and plus this number (Mnih et al. 2015: 1); ``None`` for no
             clipping. ``step`` returns the rewards unclipped.
         autoreset_mode: what ``env`` does when an episode ends. ``None`` reads the attribute ``env.autoreset_mode``, or
-            ``env.metadata["autoreset_mode"]`` if there is no such attribute.
+            ``env.metadata["autoreset_mode"]`` if there is no such attribute. A mode that contradicts them warns.
+        last_frame: with SAME_STEP, ``"given"`` requires the last frame of each episode in ``infos["final_obs"]``, or
+            ``final_observation``. ``"missing"`` takes environments that do not give it, such as Isaac Lab's: a
+            terminated step is stored with a frame that no target uses, a truncated one is left out and counted in
+            ``num_left_out``. docs/environments.md says what that changes.
 
     Raises:
-        InvalidSettingsError: ``env`` is no vector environment or has no autoreset mode, the numbers of environments
-            differ, or the observation space cannot be stacked.
+        InvalidSettingsError: ``env`` is no vector environment of Gymnasium or has no autoreset mode, the numbers of
+            environments differ, or the observation space cannot be stacked.
 
     Example::
 
@@ -201,8 +209,9 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         *,
         reward_limit: float | None = None,
         autoreset_mode: AutoresetMode | AutoresetName | None = None,
+        last_frame: LastFrame = "given",
     ) -> None:
-        check_env(env)
+        require_vector_env(env)
         check_memory(memory)
         self.env, self.memory = env, memory
         if reward_limit is not None:
@@ -216,7 +225,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
                 f"memory has num_envs {num_envs}: the vector environment has {plural(self.num_envs, 'environment')}; "
                 "make both with the same number"
             )
-        self.autoreset_mode = find_mode(find_autoreset_mode(env) if autoreset_mode is None else autoreset_mode)
+        self.autoreset_mode = choose_mode(env, autoreset_mode)
         space, is_stacked = env.single_observation_space, getattr(memory, "takes_frames", True)
         self.single_observation_space = stack_space(space, memory.stack) if is_stacked else space
         self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, self.num_envs)
@@ -224,11 +233,9 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self.metadata = {**env.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode, self.spec = env.render_mode, env.spec
         # Stores one step, as the autoreset mode says.
-        self._record = RECORDINGS[self.autoreset_mode]
+        self._recording = StepRecording(env, self.autoreset_mode, last_frame)
         # Holds signals back while a step is stored, so that environments and memory stay at the same step.
         self._interrupts = DeferredInterrupts()
-        # By environment: its episode has ended, and no other one has begun. All False with SAME_STEP.
-        self._has_ended = np.zeros(self.num_envs, np.bool_)
         # By environment: it was reset, and no error came since. Otherwise ``step`` asks for a reset.
         self._has_begun = np.zeros(self.num_envs, np.bool_)
         self._async_step = AsyncStep(env)
@@ -240,6 +247,11 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def __repr__(self) -> str:
         limit = [] if self.reward_limit is None else [f"reward_limit={self.reward_limit}"]
         return one_line(self, lambda: [repr(self.env), repr(self.memory), *limit])
+
+    @property
+    def num_left_out(self) -> int:
+        """Number of truncated steps that were not stored, for want of a last frame (``last_frame="missing"``)."""
+        return self._recording.num_left_out
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
@@ -266,13 +278,14 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             env_options = {**(env_options or {}), "reset_mask": mask.copy()}
         self._has_begun[mask] = False  # until the reset is done: an interrupt may occur anywhere
         frames, infos = self.env.reset(seed=seed, options=env_options)  # type: ignore[arg-type]
+        frames = frames_on_host(frames)
         with self._interrupts:
             if mask.all():
                 self.memory.begin(frames)
             else:
                 envs = np.flatnonzero(mask)
                 self.memory.begin(take_rows(frames, envs), envs)
-            self._has_ended[mask], self._has_begun[mask] = False, True
+            self._recording.has_ended[mask], self._has_begun[mask] = False, True
             self._restarted = None
         return self.memory.observations(), infos
 
@@ -338,7 +351,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             self._require_reset()
             raise
         try:
-            outcome = self._record_step(np.array(step.actions), answer, step.extras)
+            outcome = self._record_step(on_host("actions", step.actions), answer, step.extras)
             step.drop()
         except BaseException:
             self._require_reset()
@@ -369,7 +382,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         return {
             "autoreset_mode": self.autoreset_mode.value,
             "env": None if state_dict is None else state_dict(),
-            "has_ended": self._has_ended.copy(),
+            "has_ended": self._recording.has_ended.copy(),
             "has_begun": self._has_begun.copy(),
         }
 
@@ -405,23 +418,25 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             self._restarted = RestartedEpisodes(
                 self.autoreset_mode, has_ended, self.memory.observations, self.env.reset, why
             )
-        self._has_ended, self._has_begun = has_ended, has_begun
+        self._recording.has_ended, self._has_begun = has_ended, has_begun
 
     def _record_step(self, actions: Any, answer: VectorStep, extras: Extras | None) -> VectorStep:
+        check_step("the vector environment", answer)
         frames, rewards, terminated, truncated, infos = answer
-        stored, limit = rewards, self.reward_limit
+        stored, limit = on_host("rewards", rewards), self.reward_limit
         if limit is not None:
-            stored = np.minimum(np.maximum(rewards, -limit), limit)  # np.clip is four calls of Python
+            stored = np.minimum(np.maximum(stored, -limit), limit)  # np.clip is four calls of Python
+        flags = on_host("terminated", terminated), on_host("truncated", truncated)
         with self._interrupts:
-            step = RecordedStep(actions, frames, stored, terminated, truncated, infos, extras)
-            infos = self._record(self.memory, step, self._has_ended)
+            step = RecordedStep(actions, frames_on_host(frames), stored, *flags, infos, extras)
+            infos = self._recording.record(self.memory, step)
         if self._restarted is not None and self._restarted.is_over:
             self._restarted = None
         return self.memory.observations(), rewards, terminated, truncated, infos
 
     def _one_each(self, actions: Any) -> npt.NDArray[Any]:
         """Return a copy of ``actions``, one for each environment; Gymnasium checks only after it has sent some."""
-        copied = as_array("actions", actions, InvalidStepError).copy()
+        copied = on_host("actions", actions).copy()
         if copied.shape[:1] != (self.num_envs,):
             raise InvalidStepError(
                 f"actions have shape {copied.shape}: {clause(self.num_envs, 'environment', 'need')} one each; give "
@@ -438,7 +453,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         if not all(self._has_begun.tolist()):  # a quarter of the time of ``ndarray.all``, for a few environments
             idle = np.flatnonzero(~self._has_begun).tolist()
             raise InvalidStepError(f"environments {idle} have no running episode: a step needs one; call reset()")
-        check_autoreset(self.autoreset_mode, self._has_ended)
+        check_autoreset(self.autoreset_mode, self._recording.has_ended)
 
     def _require_reset(self) -> None:
         """Take no step before a reset: after an error in a step, environments and memory may differ by one step."""
@@ -482,19 +497,6 @@ def stack_space(space: gymnasium.Space[Any], stack: int) -> gymnasium.Space[Any]
     )
 
 
-def check_env(env: Any) -> None:
-    """Raise ``InvalidSettingsError`` unless ``env`` is a vector environment that a recorder can step."""
-    if hasattr(env, "all_env_ids") and hasattr(env, "config"):
-        raise InvalidSettingsError(
-            f"env is the envpool pool {type(env).__name__}: a recorder needs a vector environment of Gymnasium; store "
-            "its steps by memory.add (docs/environments.md)"
-        )
-    if not (hasattr(env, "num_envs") and hasattr(env, "single_observation_space")):
-        raise InvalidSettingsError(
-            f"env is {env}: a recorder needs a vector environment; use SerialVectorEnv([lambda: env])"
-        )
-
-
 def check_memory(memory: Any) -> None:
     """Raise ``InvalidSettingsError`` unless ``memory`` is a ``StepSink``."""
     if not (hasattr(memory, "stack") and callable(getattr(memory, "append", None))):
@@ -503,19 +505,33 @@ def check_memory(memory: Any) -> None:
         )
 
 
-def find_autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode | str:
-    """Return the autoreset mode of a vector environment: its attribute ``autoreset_mode``, else its metadata.
+def choose_mode(env: VectorEnv[Any, Any, Any], given: AutoresetMode | str | None) -> AutoresetMode:
+    """Return the autoreset mode ``given``, else the one that a vector environment declares.
 
-    The attribute takes precedence, because some classes share one metadata dictionary among all instances.
+    It declares it by its attribute ``autoreset_mode``, else in its metadata. The attribute takes precedence, because
+    some classes share one metadata dictionary among all instances.
+
+    Raises:
+        InvalidSettingsError: none is given and none is declared, or it is no mode.
     """
-    mode = getattr(env.unwrapped, "autoreset_mode", None)
-    if mode is None:
-        mode = env.metadata.get("autoreset_mode")
-    if mode is None:
-        raise InvalidSettingsError(
-            f"{env} has no autoreset mode: the recorder needs it to know which steps are resets; pass autoreset_mode"
+    declared = getattr(env.unwrapped, "autoreset_mode", None)
+    if declared is None:
+        declared = env.metadata.get("autoreset_mode")
+    if given is None:
+        if declared is None:
+            raise InvalidSettingsError(
+                f"{env} has no autoreset mode: the recorder needs it to know which steps are resets; pass "
+                "autoreset_mode"
+            )
+        return find_mode(declared)
+    mode = find_mode(given)
+    if isinstance(declared, (AutoresetMode, str)) and declared not in (mode, mode.value):
+        declared = declared.value if isinstance(declared, AutoresetMode) else declared
+        warn_caller(
+            f"autoreset_mode is {mode.value!r}, and the environment declares {declared!r}: the argument counts",
+            UserWarning,
         )
-    return mode  # type: ignore[no-any-return]
+    return mode
 
 
 def disable_observation_copies(env: VectorEnv[Any, Any, Any]) -> None:

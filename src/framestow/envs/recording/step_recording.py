@@ -1,4 +1,4 @@
-"""Store the steps of a vector environment in a memory, with one function for each autoreset mode.
+"""Store the steps of a vector environment in a memory, with one method for each autoreset mode.
 
 The stored transitions are the same in all modes: steps without resets, each with its true next frame.
 
@@ -15,15 +15,20 @@ truncated.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
+from framestow.checks import as_array, one_of
 from framestow.envs.vector.calls import VectorStep
 from framestow.errors import InvalidStepError
 from framestow.frames.observation_spec import map_arrays
+from framestow.interface import warn_caller
+
+LastFrame: TypeAlias = Literal["given", "missing"]
+"""Whether an environment of SAME_STEP gives the last frame of each episode."""
 
 EnvIds = Sequence[int] | npt.NDArray[np.integer[Any]]
 
@@ -81,25 +86,6 @@ def open_episodes(memory: StepSink, num_envs: int) -> npt.NDArray[np.bool_]:
     return np.ones(num_envs, np.bool_) if is_open is None else np.asarray(is_open, np.bool_)
 
 
-def final_frames(infos: Mapping[str, Any], rows: npt.NDArray[np.intp]) -> dict[int, Any]:
-    """Return the true last frame of each of ``rows`` from ``infos["final_obs"]``.
-
-    Accepts Gymnasium's array of objects with a mask, and ALE's array without one.
-
-    Raises:
-        InvalidStepError: ``final_obs`` has no frame of one of the rows.
-    """
-    final, mask = infos.get("final_obs"), infos.get("_final_obs")
-    has_frame = np.full(rows.shape, final is not None) if mask is None else np.asarray(mask, np.bool_)[rows]
-    missing = rows[~has_frame]
-    if missing.size:
-        raise InvalidStepError(
-            f"environments {missing.tolist()} have ended without final_obs: SAME_STEP must return the last frame in "
-            "infos; pass the environment's real autoreset_mode"
-        )
-    return {int(row): take_row(final, row) for row in rows}
-
-
 Flags = npt.NDArray[np.bool_]
 Extras = dict[str, npt.NDArray[Any]]
 
@@ -129,49 +115,163 @@ class RecordedStep(NamedTuple):
         return np.asarray(self.infos["_episode_lost"], np.bool_)
 
 
-# Stores a step and returns the infos for the caller. ``has_ended``, ``(num_envs,)``, marks the environments that need
-# a reset; the function updates it.
-Recording = Callable[[StepSink, RecordedStep, Flags], dict[str, Any]]
+class StepRecording:
+    """Stores the steps of one vector environment in a memory, as its autoreset mode says.
 
+    With ``last_frame="missing"`` an environment may keep the last frame of an episode to itself (SAME_STEP without
+    ``final_obs``). For the rows without one:
 
-def record_next_step(memory: StepSink, step: RecordedStep, has_ended: Flags) -> dict[str, Any]:
-    """Append the steps, and begin an episode of each environment that was reset."""
-    was_reset, ended = has_ended, step.ended
-    append(memory, step, ~(was_reset | step.lost), step.frames)
-    begin(memory, step, was_reset & ~ended)  # an episode lost in its reset step still needs one
-    has_ended[:] = ended
-    return step.infos
+    ==========================  ==================================================================================
+    the step                    is
+    ==========================  ==================================================================================
+    terminated                  stored, with the newest frame of its observation once more as the next frame, which
+                                no target uses
+    truncated                   not stored, as of a lost episode; ``num_left_out`` counts it
+    ==========================  ==================================================================================
 
+    Arguments:
+        env: the vector environment, for messages.
+        mode: its autoreset mode.
+        last_frame: ``"given"`` requires the last frame of each episode.
+    """
 
-def record_same_step(memory: StepSink, step: RecordedStep, has_ended: Flags) -> dict[str, Any]:  # noqa: ARG001
-    """Append all steps with their true last frames, and begin the next episodes."""
-    ended, lost = step.ended, step.lost
-    if not ended.any():
-        append(memory, step, ~lost, step.frames)
+    def __init__(self, env: Any, mode: AutoresetMode, last_frame: LastFrame = "given") -> None:
+        one_of("last_frame", last_frame, get_args(LastFrame))
+        self._env, self.mode, self.last_frame = env, mode, last_frame
+        self.has_ended = np.zeros(env.num_envs, np.bool_)
+        """By environment: its episode has ended, and no other one has begun. All False with SAME_STEP."""
+        self.num_left_out = 0
+        """Number of truncated steps that were not stored, because the environment gave no last frame."""
+        self._has_warned = False  # of a reward in a reset step
+        self._record = {
+            AutoresetMode.NEXT_STEP: self._next_step,
+            AutoresetMode.SAME_STEP: self._same_step,
+            AutoresetMode.DISABLED: self._disabled,
+        }[mode]
+
+    def record(self, memory: StepSink, step: RecordedStep) -> dict[str, Any]:
+        """Store a step; return the infos for the caller.
+
+        Raises:
+            InvalidStepError: before anything is stored, if a last frame is missing, or if an episode ends in the step
+                after an end with NEXT_STEP.
+        """
+        return self._record(memory, step)
+
+    def _next_step(self, memory: StepSink, step: RecordedStep) -> dict[str, Any]:
+        """Append the steps, and begin an episode of each environment that was reset."""
+        was_reset, ended = self.has_ended, step.ended
+        if was_reset.any() and "episode_lost" not in step.infos:
+            self._check_resets(step, was_reset, ended)
+        append(memory, step, ~(was_reset | step.lost), step.frames)
+        begin(memory, step, was_reset & ~ended)  # an episode lost in its reset step still needs one
+        self.has_ended = ended
         return step.infos
-    seen = ended & ~lost
-    next_frames = replace_rows(step.frames, final_frames(step.infos, np.flatnonzero(seen)))
-    append(memory, step, ~lost, next_frames)
-    final_observations = np.full(len(ended), None, object)
-    stacks = memory.observations()
-    for row in np.flatnonzero(ended):
-        final_observations[row] = take_row(stacks, row)
-    begin(memory, step, ended)
-    return {**step.infos, "final_obs": final_observations, "_final_obs": ended}
+
+    def _same_step(self, memory: StepSink, step: RecordedStep) -> dict[str, Any]:
+        """Append all steps with their true last frames, and begin the next episodes."""
+        ended, lost = step.ended, step.lost
+        if not ended.any():
+            append(memory, step, ~lost, step.frames)
+            return step.infos
+        final, has_final = final_frames(step.infos, ended.size)
+        missing = ended & ~lost & ~has_final
+        if missing.any() and self.last_frame == "given":
+            raise InvalidStepError(
+                f"environments {np.flatnonzero(missing).tolist()} have ended without final_obs: SAME_STEP must return "
+                f"the last frame in infos; {how_to_get_last_frames(self._env)}, else pass last_frame='missing', which "
+                "leaves out truncated steps"
+            )
+        left_out = missing & ~np.asarray(step.terminated, np.bool_)
+        last_frames = {row: take_row(final, row) for row in np.flatnonzero(ended & ~lost & has_final).tolist()}
+        if missing.any():
+            newest = newest_frames(memory)
+            last_frames |= {row: take_row(newest, row) for row in np.flatnonzero(missing & ~left_out).tolist()}
+        append(memory, step, ~(lost | left_out), replace_rows(step.frames, last_frames))
+        self.num_left_out += int(left_out.sum())
+        final_observations, has_final_observation = np.full(ended.size, None, object), ended & ~missing
+        if has_final_observation.any():
+            stacks = memory.observations()
+            for row in np.flatnonzero(has_final_observation):
+                final_observations[row] = take_row(stacks, row)
+        begin(memory, step, ended)
+        return {**step.infos, "final_obs": final_observations, "_final_obs": has_final_observation}
+
+    def _disabled(self, memory: StepSink, step: RecordedStep) -> dict[str, Any]:
+        """Append all steps; the caller resets."""
+        append(memory, step, ~step.lost, step.frames)
+        self.has_ended = step.ended
+        return step.infos
+
+    def _check_resets(self, step: RecordedStep, was_reset: Flags, ended: Flags) -> None:
+        """Raise ``InvalidStepError`` for an end in a step that only resets, and warn once of a reward in it."""
+        again = was_reset & ended
+        if again.any():
+            raise InvalidStepError(
+                f"environments {np.flatnonzero(again).tolist()} have ended in the step after an end: with NEXT_STEP "
+                "that step only resets; an environment that resets by itself needs autoreset_mode='SameStep'"
+            )
+        rewarded = was_reset & (np.asarray(step.rewards) != 0)
+        if rewarded.any() and not self._has_warned:
+            self._has_warned = True
+            warn_caller(
+                f"environments {np.flatnonzero(rewarded).tolist()} have a reward in the step after an end: with "
+                "NEXT_STEP that step only resets, and is not stored. If they reset by themselves, pass "
+                "autoreset_mode='SameStep'; a wrapper that changes rewards may be the reason too",
+                UserWarning,
+            )
 
 
-def record_disabled(memory: StepSink, step: RecordedStep, has_ended: Flags) -> dict[str, Any]:
-    """Append all steps; the caller resets."""
-    append(memory, step, ~step.lost, step.frames)
-    has_ended[:] = step.ended
-    return step.infos
+def final_frames(infos: Mapping[str, Any], num_envs: int) -> tuple[Any, Flags]:
+    """Return the last frames in ``infos``, and which environments have one.
+
+    Accepts ``final_obs``, and ``final_observation`` as ManiSkill and older Gymnasiums call it; Gymnasium's array of
+    objects with a mask, and an array of all environments with or without one.
+    """
+    name = "final_obs" if "final_obs" in infos else "final_observation"
+    final, mask = infos.get(name), infos.get(f"_{name}")
+    if final is None:
+        return None, np.zeros(num_envs, np.bool_)
+    final = map_arrays(lambda part: on_host(name, part), final)
+    has_final = np.ones(num_envs, np.bool_) if mask is None else np.asarray(on_host(f"_{name}", mask), np.bool_)
+    if isinstance(final, np.ndarray) and final.dtype == object:
+        has_final = has_final & np.array([each is not None for each in final], np.bool_)
+    return final, has_final
 
 
-RECORDINGS: Mapping[AutoresetMode, Recording] = {
-    AutoresetMode.NEXT_STEP: record_next_step,
-    AutoresetMode.SAME_STEP: record_same_step,
-    AutoresetMode.DISABLED: record_disabled,
-}
+def newest_frames(memory: StepSink) -> Any:
+    """Return the newest frame of each environment's observation; whole observations if the memory takes these."""
+    of_memory = getattr(memory, "newest_frames", None)
+    if of_memory is not None:
+        return of_memory()
+    observations = memory.observations()
+    if not getattr(memory, "takes_frames", True):
+        return observations
+    return map_arrays(lambda stacks: stacks[:, -1], observations)
+
+
+def how_to_get_last_frames(env: Any) -> str:
+    """Return what makes ``env`` return the last frame of an episode, for a message."""
+    settings = getattr(getattr(env, "unwrapped", env), "cfg", None)
+    isaac_lab = "set compute_final_obs=True in the configuration of the environment"
+    mjlab = "set auto_reset=False in the configuration of the environment, and pass autoreset_mode='Disabled'"
+    if hasattr(settings, "compute_final_obs"):
+        return isaac_lab
+    if hasattr(settings, "auto_reset"):
+        return mjlab
+    return f"let the environment return it (Isaac Lab: {isaac_lab}; mjlab: {mjlab})"
+
+
+def on_host(name: str, given: Any) -> npt.NDArray[Any]:
+    """Return an array or tensor, of any device, as a NumPy array; raise ``InvalidStepError`` if it is none."""
+    if type(given) is np.ndarray:
+        return given
+    return as_array(name, given.detach().cpu() if hasattr(given, "detach") else given, InvalidStepError)
+
+
+def frames_on_host(frames: Any) -> Any:
+    """Return observations whose arrays or tensors, of any device, are NumPy arrays."""
+    return frames if type(frames) is np.ndarray else map_arrays(lambda part: on_host("observation", part), frames)
 
 
 def begin(memory: StepSink, step: RecordedStep, mask: Flags) -> None:

@@ -14,6 +14,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array, iterate
 
 from framestow.checks import as_array, check_callable, real_number
+from framestow.envs.vector.foreign_envs import require_env
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
 from framestow.interface import clause, plural
 
@@ -88,10 +89,7 @@ def check_factories(env_fns: Any) -> list[EnvFactory]:
 def make_env(make: EnvFactory, env_id: int) -> gymnasium.Env[Any, Any]:
     """Return the environment that ``make`` makes; raise ``InvalidSettingsError`` if it returns something else."""
     env = make()
-    if not (hasattr(env, "observation_space") and hasattr(env, "action_space")):
-        raise InvalidSettingsError(
-            f"env_fns[{env_id}] returned {env!r}: it must return an environment; give lambda: gymnasium.make(...)"
-        )
+    require_env(f"env_fns[{env_id}] returned", env, "give lambda: gymnasium.make(...)")
     return env
 
 

@@ -95,7 +95,7 @@ def finished_games(infos: Mapping[str, Any]) -> list[FinishedGame]:
     """
     games = []
     for each in (infos, infos.get("final_info", {})):  # SAME_STEP has the infos of the last step in final_info
-        if "episode" in each:
+        if "episode" in each and "_episode" in each:  # ManiSkill's of another form has no mask
             episode, has_ended = each["episode"], np.asarray(each["_episode"], np.bool_)
             games += [
                 FinishedGame(int(number), float(episode["r"][number]), int(episode["l"][number]))

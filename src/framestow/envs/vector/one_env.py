@@ -20,6 +20,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from framestow.envs.vector.calls import error_text
+from framestow.envs.vector.foreign_envs import check_reset, check_step
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
 
 AutoresetName: TypeAlias = Literal["NextStep", "SameStep", "Disabled"]
@@ -73,13 +74,17 @@ def reset_env(
 ) -> tuple[Any, dict[str, Any]]:
     """Reset an environment and return its first observation and its info."""
     own_options = None if options is None else dict(options)  # an environment may change its copy
-    observation, info = env.reset(seed=seed, options=own_options)
+    results = env.reset(seed=seed, options=own_options)
+    check_reset("the environment", results)
+    observation, info = results
     return observation, _check_info(info)
 
 
 def step_once(env: gymnasium.Env[Any, Any], action: Any) -> StepOutcome:
     """Step an environment and return the result with Python's number types; a reward may have shape ``(1,)``."""
-    observation, reward, terminated, truncated, info = env.step(action)
+    results = env.step(action)
+    check_step("the environment", results)
+    observation, reward, terminated, truncated, info = results
     _check_info(info)
     if type(reward) is float:
         return StepOutcome(observation, reward, bool(terminated), bool(truncated), info)

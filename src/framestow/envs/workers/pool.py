@@ -9,6 +9,7 @@ import multiprocessing.util  # registers its exit handler before ours, so it run
 import os
 import pickle
 import selectors
+import sys
 import weakref
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -33,6 +34,11 @@ OnWorkerLost: TypeAlias = Literal["raise", "restart"]
 StartMethod: TypeAlias = Literal["fork", "forkserver", "spawn"]
 
 
+_NO_CHILDREN = "daemonic processes are not allowed to have children"  # as multiprocessing says it
+_MAKE_NO_DAEMON = (
+    "give daemon=False to the WorkerVectorEnv, make_atari or AsyncVectorEnv that started the process; in a worker of a "
+    "DataLoader, which cannot be told so, use SerialVectorEnv"
+)
 _GRACE_S = 1.0  # minimum wait before a worker counts as hung, if the parent was busy since its request
 _CLOSE_AT_EXIT_S = 2.0  # for each pool that is open when the interpreter exits
 _LONGEST_WAIT_S = 86_400.0  # the system counts milliseconds in 32 bits
@@ -55,7 +61,8 @@ class WorkerPool:
     Raises:
         EnvironmentFailedError: an environment could not be made; no process is left.
         WorkerLostError: a worker died or timed out before it made its environments.
-        InvalidSettingsError: invalid settings, or environments of different spaces.
+        InvalidSettingsError: invalid settings, environments of different spaces, or a daemonic process, which may not
+            start workers.
     """
 
     def __init__(
@@ -68,6 +75,10 @@ class WorkerPool:
         step_timeout_s: float,
         daemon: bool,
     ) -> None:
+        if multiprocessing.current_process().daemon:
+            raise InvalidSettingsError(
+                f"this process cannot start workers: it is a daemon, and {_NO_CHILDREN}; {_MAKE_NO_DAEMON}"
+            )
         self.num_envs = len(env_fns)
         context = multiprocessing.get_context(check_start_method(start_method))
         split = np.array_split(np.arange(self.num_envs), check_num_workers(num_workers, self.num_envs))
@@ -188,9 +199,13 @@ class WorkerPool:
         self.wait_for(requests)
         for request in requests:
             if request.lost is not None:
+                way_out = (
+                    "a script on stdin cannot be read again by a worker: save it to a file, or give start_method='fork'"
+                    if _is_script_on_stdin()
+                    else "with spawn and forkserver a script needs: if __name__ == '__main__':"
+                )
                 raise WorkerLostError(
-                    f"{request.lost} before it had made its environments: see its output above; "
-                    "with spawn and forkserver a script needs: if __name__ == '__main__':"
+                    f"{request.lost} before it had made its environments: see its output above; {way_out}"
                 )
             if request.failed:
                 raise failure_as_error(failure_of(request), "correct the function that makes it")
@@ -230,8 +245,15 @@ def _close_all() -> None:
 atexit.register(_close_all)
 
 
+def _is_script_on_stdin() -> bool:
+    return getattr(sys.modules["__main__"], "__file__", None) == "<stdin>"
+
+
 def failure_as_error(failure: EnvFailure, way_out: str) -> EnvironmentFailedError:
     """Return the error for an exception of an environment in a worker, with the worker's traceback as its cause."""
+    if _NO_CHILDREN in failure.message:
+        is_nested = _MAKE_NO_DAEMON in failure.message
+        way_out = "make all environments again" if is_nested else f"it starts a process: {_MAKE_NO_DAEMON}"
     error = EnvironmentFailedError(f"{failure.text}; {way_out}", failure.environment, failure.traceback)
     error.__cause__ = RemoteTraceback(failure.traceback)
     return error

@@ -80,7 +80,8 @@ class WorkerVectorEnv(CheckedVectorEnv):
         on_worker_lost: ``"raise"`` an error, or ``"restart"`` the worker.
         seed: seed for the first reset without a seed. The ``k``-th replacement of environment ``i`` is seeded from
             ``SeedSequence(seed, spawn_key=(i, k))``.
-        daemon: as for ``multiprocessing.Process``; environments that start processes need ``False``.
+        daemon: as for ``multiprocessing.Process``; environments that start processes, such as another vector
+            environment of workers, need ``False``.
 
     Raises:
         InvalidSettingsError: invalid settings, unequal spaces, or spaces that Gymnasium cannot batch.
