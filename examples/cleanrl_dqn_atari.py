@@ -130,4 +130,5 @@ if __name__ == "__main__":
     _, buffer = train(read_arguments())
     report = buffer.memory.report()
     print(report)
-    print(f"{report.nbytes / buffer.size():.0f} bytes per transition; its two stacks take {2 * 4 * 84 * 84:,}")
+    each = report.all_bytes / buffer.size()
+    print(f"{each:.0f} bytes per transition, with all work space; its two stacks take {2 * 4 * 84 * 84:,}")

@@ -44,7 +44,7 @@ class Progress(BaseCallback):
             score = f"mean score {sum(scores) / len(scores):.1f}" if scores else "no game finished yet"
             print(
                 f"{self.num_timesteps:>10,} steps   {score}   {len(memory):,} transitions in "
-                f"{memory.nbytes / 2**20:.1f} MiB, as stacked pairs {len(memory) * PAIR_BYTES / 2**20:,.0f} MiB",
+                f"{memory.report().describe_bytes()}; as stacked pairs {len(memory) * PAIR_BYTES / 2**20:,.0f} MiB",
                 flush=True,
             )
         return True

@@ -132,7 +132,7 @@ def main():
             print(f"{num_steps:,} steps, {rate:.0f} a second, loss {loss.item():.4f}, score of the last games {score}")
     collector.shutdown()
     if uses_framestow:
-        print(storage.memory.report())
+        print(storage.report())
 
 
 if __name__ == "__main__":

@@ -624,7 +624,7 @@ def test_a_run_is_trained_resumed_evaluated_and_watched(capsys: pytest.CaptureFi
     assert re.search(
         r"memory: about .* in RAM .* for 120 transitions: .*, measured on 640 frames of random play", first
     )
-    assert re.search(r"memory +120 of 1,000 transitions in .*; work space [\d.]+ [KM]iB", first)
+    assert re.search(r"(?m)^memory +120 of 1,000 transitions in [\d.]+ MiB, of which [\d.]+ [KM]iB work space$", first)
     assert f"report      {run}/report.html has the learning curve" in first
     assert "<svg" in (tmp_path / "run" / "report.html").read_text()
     assert "resuming Breakout at step 120 (recipe dqn, preset machado2018) to 160 agent steps" in second

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.ensemble import ReplayEnsemble
+from framestow.replay.eviction.byte_amounts import format_bytes
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.reports.memory_report import MemoryReport
 from oracles.heap_layouts import HEAP_LAYOUTS
@@ -44,12 +48,47 @@ def test_a_printed_report_lists_every_part_and_fits_80_columns():
     )
 
     lines = str(report).splitlines()
-    assert "12,345,678 of 50,000,000 transitions in 1.1 GiB, 97.3 bytes for each further one" == lines[0]
+    assert [
+        "12,345,678 of 50,000,000 transitions",
+        "1.1 GiB, of which 600.0 MiB in files and 3.0 MiB work space that does not grow",
+        "97.3 bytes for each further one",
+    ] == lines[:3]
     assert {"frames", "index", "steps", "in files", "open segments", "stacks"} == {
         line[2:17].strip() for line in lines if line.startswith("  ")
     }
     assert {"12,300,000 frames k/255, as uint8", "budget 2.0 GiB"} < set(lines)
     assert max(map(len, lines)) <= 80
+
+
+def test_every_line_about_the_size_of_a_memory_says_all_bytes_and_the_work_space(tmp_path):
+    with numbered_memory(1000, directory=tmp_path, frames_per_segment=16) as memory:
+        play_episode(memory, 0, length=40)
+        memory.flush()
+        report = memory.report()
+        size = format_bytes(report.all_bytes)
+        in_files, work_space = format_bytes(report.disk_bytes), format_bytes(report.work_space_bytes)
+
+        shown = {
+            "the report": str(report),
+            "its repr": repr(report),
+            "an ensemble": str(ReplayEnsemble([memory], [1.0]).report()),
+        }
+
+        headline = f"{size}, of which {in_files} in files and {work_space} work space"
+        assert dict.fromkeys(shown, True) == {name: headline in text for name, text in shown.items()}
+        assert f"{size}, of which {in_files} in files of {tmp_path} and {work_space} work space" in repr(memory)
+        assert report.work_space_bytes + report.disk_bytes < report.all_bytes == memory.nbytes + report.disk_bytes
+
+
+def test_the_bytes_of_each_key_are_those_of_the_parts_that_the_report_names():
+    memory = ReplayMemory(100, {"camera": FrameSpec((8, 8)), "arm": FrameSpec((3,), np.float32)}, 4, stack=2)
+    memory.begin({"camera": np.zeros((1, 8, 8), np.uint8), "arm": np.zeros((1, 3), np.float32)})
+
+    report = memory.report()
+
+    named = "frames, open segments and index"
+    assert f"\n{named}, by key\n" in str(report)
+    assert sum(report.frame_bytes_by_key.values()) == sum(report.parts[part] for part in re.split(", | and ", named))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +124,9 @@ def test_open_segments_do_not_count_in_the_size_of_later_transitions():
 def test_a_ratio_below_two_is_not_printed():
     report = MemoryReport(100, 1000, {"frames": 60_000, "open segments": 10**6}, 1_000, 8_000)
 
-    assert "100 of 1,000 transitions in 58.6 KiB, 600.0 bytes for each further one\n" in str(report)
+    assert str(report).startswith(
+        "100 of 1,000 transitions\n1.0 MiB, of which 976.6 KiB work space that does not grow\n600.0 bytes for each "
+    )
     assert "13 times smaller than stacked pairs" in str(report).splitlines()
     assert "than frames" not in str(report)
 

@@ -300,6 +300,7 @@ def test_progress_shows_steps_rate_scores_memory_and_time_left(tmp_path: Path, i
     written = _shown(tmp_path, is_terminal)
 
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written.replace("\r", "\n"))
+    assert re.search(r"memory [\d,]+ in [\d.]+ [KM]iB, of which [\d.]+ [KM]iB work space", shown)
     for name in ("steps", "rate", "games", "score of last 20", "loss", "epsilon", "memory", "process", "time left"):
         assert name in shown
     assert re.search(r"steps 15\d/150", shown)

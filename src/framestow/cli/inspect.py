@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import tyro
@@ -17,32 +17,13 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import ObservationSpec
 from framestow.interface import plural
 from framestow.replay.eviction.byte_amounts import format_bytes
-from framestow.replay.reports.inspection import Inspection, LabelInspection
+from framestow.replay.reports.facts import Fact, shown_in
+from framestow.replay.reports.inspection import OF_A_LABEL, Inspection, LabelInspection
 from framestow.replay.reports.memory_report import describe_ratios
 from framestow.replay.settings.action_spec import ActionSpec
 
 NOTHING = "-"  # shown where a label has no value
-WAITING = "  others wait for their return"  # row of a label whose steps wait for their n-step return
 MAX_COLUMNS = 3  # labels side by side in 80 characters
-FIELDS: tuple[tuple[str, str, Callable[[LabelInspection], float | None]], ...] = (
-    # row name in the table with one column per label; column name in the table with one row per label ("": omitted);
-    # value
-    ("environments", "", lambda label: label.num_envs),
-    ("transitions", "transitions", lambda label: label.transitions),
-    (WAITING, "", lambda label: label.waiting),
-    ("frames", "", lambda label: label.frames),
-    ("whole episodes", "whole", lambda label: label.whole_episodes),
-    ("cut-off episodes", "cut", lambda label: label.cut_episodes),
-    ("running episodes", "", lambda label: label.open_episodes),
-    ("return of whole episodes, mean", "return", lambda label: label.returns.mean if label.returns else None),
-    ("  minimum", "", lambda label: label.returns.least if label.returns else None),
-    ("  maximum", "", lambda label: label.returns.greatest if label.returns else None),
-    ("steps of whole episodes, mean", "steps", lambda label: label.lengths.mean if label.lengths else None),
-    ("  minimum", "", lambda label: label.lengths.least if label.lengths else None),
-    ("  maximum", "", lambda label: label.lengths.greatest if label.lengths else None),
-    ("age in steps, median", "age", lambda label: label.ages.median if label.ages else None),
-    ("  oldest", "", lambda label: label.ages.oldest if label.ages else None),
-)
 
 
 def show_inspection(inspection: Inspection, console: Console) -> None:
@@ -52,7 +33,7 @@ def show_inspection(inspection: Inspection, console: Console) -> None:
     for table in _labels_table(inspection.labels), _bytes_table(inspection):
         console.print()
         console.print(table)
-    for line in describe_ratios(inspection.times_smaller_than_frames, inspection.times_smaller_than_stacked_pairs):
+    for line in describe_ratios(inspection.frames_by_files, inspection.stacked_pairs_by_files):
         print_line(console, line)
     if inspection.left_over:
         size = format_bytes(sum(inspection.left_over.values()))
@@ -124,16 +105,25 @@ def _labels_table(labels: Sequence[LabelInspection]) -> Table:
     """Return a table with one column per label; with many labels, one row per label and the main values."""
     if len(labels) <= MAX_COLUMNS:
         table = _table("", *(label.label for label in labels))
-        for name, _, value_of in FIELDS:
-            values = [value_of(label) for label in labels]
-            if name != WAITING or any(values):
-                table.add_row(name, *map(_cell, values))
+        for fact in OF_A_LABEL:
+            for attribute, words in fact.parts.items() or [("", fact.words)]:
+                values = [_number(label, fact, attribute) for label in labels]
+                if fact.key != "waiting" or any(values):
+                    table.add_row(words, *map(_cell, values))
         return table
-    shown = [(header, value_of) for _, header, value_of in FIELDS if header]
-    table = _table("", *(header for header, _ in shown))
+    shown = dict(shown_in("column", OF_A_LABEL))
+    table = _table("", *shown)
     for label in labels:
-        table.add_row(label.label, *(_cell(value_of(label)) for _, value_of in shown))
+        numbers = [_number(label, fact, next(iter(fact.parts), "")) for fact in shown.values()]
+        table.add_row(label.label, *map(_cell, numbers))
     return table
+
+
+def _number(label: LabelInspection, fact: Fact, attribute: str) -> float | None:
+    """Return the number of a label, or ``attribute`` of one with several parts; ``None`` if there is none."""
+    value = getattr(label, fact.key)
+    number: float | None = value if value is None or not attribute else getattr(value, attribute)
+    return number
 
 
 def _bytes_table(inspection: Inspection) -> Table:

@@ -189,7 +189,7 @@ def _closing_lines(run: TrainingRun, folder: RunFolder, is_stopped: bool) -> dic
         "run folder": str(folder.path),
         "steps": f"{tally.agent_steps:,} agent steps, {plural(tally.episodes, 'game')}, saved",
         "score": score,
-        "memory": f"{str(report).splitlines()[0]}; work space {format_bytes(report.work_space_bytes)}",
+        "memory": f"{report.transitions:,} of {report.capacity:,} transitions in {report.describe_bytes()}",
         "process": f"{format_bytes(resident_bytes())} of RAM",
         "resume": f"{command} train --resume {name}{more}",
         "evaluate": f"{command} evaluate {name}",

@@ -23,7 +23,6 @@ from framestow.checks import (
 from framestow.errors import InvalidSettingsError
 from framestow.frames.stacking import StackPadding
 from framestow.interface import Closing, one_line, plural
-from framestow.replay.eviction.byte_amounts import format_bytes
 from framestow.replay.eviction.retention import OnDamage, Retention
 from framestow.replay.inner_memory import InnerMemory, MemoryProperties
 from framestow.replay.memory_parts import MemoryParts
@@ -37,7 +36,7 @@ from framestow.replay.reading.sampling import (
     step_sequences,
 )
 from framestow.replay.reading.sequences import Borders, PendingSequences, SequenceShape
-from framestow.replay.reports.memory_report import MemoryReport
+from framestow.replay.reports.memory_report import MemoryReport, report_of
 from framestow.replay.samplers.sampler import Sampler, check_priorities
 from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.settings.observation_layout import AxisChoice
@@ -939,24 +938,7 @@ class ReplayMemory(MemoryProperties, Closing):
 
         ``print(memory.report())`` prints it as a table.
         """
-        with self.inner.lock:
-            frame_bytes = self.inner.settings.frame.nbytes
-            return MemoryReport(
-                len(self),
-                self.capacity,
-                self.inner.bytes_by_part,
-                frame_bytes,
-                2 * self.stack * frame_bytes,
-                self.inner.storage.num_frames,
-                max_bytes=self.inner.settings.max_bytes,
-                share_used=self.inner.parts.budget.share_used(self.inner.core),
-                disk_bytes=self.inner.parts.disk_bytes,
-                skipped_segments=self.inner.parts.damage.num_segments,
-                skipped_transitions=self.inner.parts.damage.num_transitions,
-                frame_bytes_by_key=self.inner.parts.frame_bytes_by_key,
-                open_frames=self.inner.parts.open_frames,
-                observations=self.inner.watch.report(),
-            )
+        return report_of(self.inner)
 
     # For loaders and recorders
 
@@ -1015,9 +997,7 @@ def describe_memory(memory: ReplayMemory, stored: int | None = None, capacity: i
             report = memory.report()
         finally:
             inner.lock.release()
-        of_files = f" and {format_bytes(report.disk_bytes)} in files" if report.disk_bytes else ""
-        where = f" of {inner.directory.path}" if of_files and inner.directory is not None else ""
-        yield f"{format_bytes(report.nbytes)}{of_files}{where}"
+        yield report.describe_bytes("files" if inner.directory is None else f"files of {inner.directory.path}")
     yield f"stack {settings.stack}"
     if settings.n_step > 1:
         yield f"n_step {settings.n_step}"

@@ -31,9 +31,10 @@ from tensorboard.compat.proto.event_pb2 import SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from framestow.errors import CheckpointError, DamagedDataError, MissingExtraError
+from framestow.errors import ActorLostError, CheckpointError, DamagedDataError, MissingExtraError
 from framestow.process import processor_seconds, resident_bytes
 from framestow.replay.eviction.byte_amounts import format_bytes
+from framestow.replay.reports.facts import OF_A_MEMORY, Home, shown_in
 from framestow.storage.files.file_system import DISK, write_atomically
 from framestow.storage.files.writer_lock import check_lock
 from framestow.training.checkpoint import RUN_LOCK
@@ -44,6 +45,7 @@ from framestow.training.training_run import (
     Event,
     Learned,
     Listener,
+    RunMemory,
     StepTaken,
     TrainingRun,
 )
@@ -124,10 +126,28 @@ class Progress:
             f"score of last {NUM_RECENT}": "-" if score is None else f"{score:.2f}",
             "loss": "-" if self._last_update is None else f"{self._last_update.loss:.4f}",
             "epsilon": f"{run.agent.epsilon(tally.agent_steps):.3f}",
-            "memory": f"{len(run.memory):,} in {format_bytes(run.memory.nbytes)}",
+            "memory": _describe_memory(run.memory),
             "process": format_bytes(resident_bytes()),
             **run.parts(),
         }
+
+
+def memory_numbers(home: Home, memory: RunMemory) -> dict[str, int]:
+    """Return the numbers of the memory that ``home`` shows, by their names there; 0 of shards that do not answer."""
+    try:
+        report = memory.report()
+    except ActorLostError:  # of shards: none answers, and they are refilled
+        return {name: 0 for name, _ in shown_in(home, OF_A_MEMORY)}
+    return {name: getattr(report, fact.key) for name, fact in shown_in(home, OF_A_MEMORY)}
+
+
+def _describe_memory(memory: RunMemory) -> str:
+    """Return the number of transitions and the bytes of the memory; of shards, of those that answer."""
+    try:
+        report = memory.report()
+    except ActorLostError:  # they are refilled
+        return f"{len(memory):,}, no shard answers"
+    return f"{report.transitions:,} in {report.describe_bytes()}"
 
 
 class Rate:
@@ -299,8 +319,7 @@ PROGRESS_COLUMNS = [
     "learning_rate",
     "dormant_units",
     "steps_per_s",
-    "transitions",
-    "memory_bytes",
+    *(name for name, _ in shown_in("progress", OF_A_MEMORY)),
     "process_bytes",
 ]
 
@@ -368,8 +387,7 @@ class ProgressTable:
                 f"{run.agent.learning_rate:.6g}",
                 " ".join(f"{share:.3g}" for share in run.dormant_units()),
                 f"{self._rate.update(steps):.4g}",
-                len(run.memory),
-                run.memory.nbytes,
+                *memory_numbers("progress", run.memory).values(),
                 resident_bytes(),
             ]
         )
@@ -485,8 +503,7 @@ class Curves:
             {
                 "rate/agent_steps_per_second": self._rate.update(steps),
                 "agent/epsilon": self._run.agent.epsilon(steps),
-                "memory/transitions": len(self._run.memory),
-                "memory/bytes": self._run.memory.nbytes,
+                **memory_numbers("curves", self._run.memory),
                 "process/resident_bytes": resident_bytes(),
             }
         )

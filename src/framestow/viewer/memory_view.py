@@ -15,7 +15,8 @@ import numpy.typing as npt
 from framestow.errors import IncompatibleError
 from framestow.frames.frame_spec import ArraySpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.reports.inspection import find_files
+from framestow.replay.reports.facts import OF_A_MEMORY, shown_in
+from framestow.replay.reports.inspection import OF_A_STORE, StoredSteps, find_files
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.store.format import read_while_written
 from framestow.viewer.columns import pack_columns
@@ -154,14 +155,17 @@ class MemoryView:
 
     def _memory(self) -> bytes:
         memory, settings = self.memory, self.memory.inner.settings
-        report = memory.report()
-        is_whole = self.table.episodes.is_whole
-        returns = self.table.spans["total_reward"][is_whole]
+        report, steps = memory.report(), memory.inner.steps
+        stored = StoredSteps(steps, settings.num_envs, self.table.episodes, len(steps.pending))
+        numbers = {name: fact.compute(stored) for name, fact in shown_in("view", OF_A_STORE)}
+        numbers |= {name: getattr(report, fact.key) for name, fact in shown_in("view", OF_A_MEMORY)}
         values = {
             "name": self.name,
-            "transitions": len(memory),
-            "capacity": memory.capacity,
-            "bytes": report.all_bytes - report.work_space_bytes,  # which this view takes
+            **numbers,
+            "tiles": [
+                [numbers[fact.homes["view"]], fact.unit, words]
+                for words, fact in shown_in("tile", OF_A_MEMORY, OF_A_STORE)
+            ],
             "num_envs": settings.num_envs,
             "labels": sorted(set(settings.labels)),
             "stack": settings.stack,
@@ -178,12 +182,7 @@ class MemoryView:
             "extras": [[spec.name, list(spec.shape)] for spec in settings.extras.extras],
             "frames_per_piece": frames_per_piece(memory),
             "rows_a_spark_block": ROWS_A_SPARK_BLOCK,
-            "episodes": len(self.table),
-            "whole_episodes": int(is_whole.sum()),
-            "mean_return": float(returns.mean()) if len(returns) else None,
-            "waiting": len(memory.inner.steps.pending),
             "damage": list(self.damage)[:MOST_MESSAGES],
-            "lost": report.skipped_transitions,
             "selection": self._selection,
             "agent_steps": self.agent.agent_steps if self.agent else None,
             "action_names": self.agent.names if self.agent else [],

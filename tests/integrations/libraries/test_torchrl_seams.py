@@ -133,6 +133,17 @@ def test_several_keys_and_scaled_floats_are_packed_together():
     assert {"camera.depth", "pixels", "scaled"} == set(ours.storage.memory.report().frame_bytes_by_key)
 
 
+def test_a_storage_reports_its_own_steps_and_the_bytes_that_its_repr_says():
+    storage = FramestowStorage(SIZE)
+    storage_buffer, play = buffer_of(storage), Play(0, 2)
+    for _ in range(6):
+        storage_buffer.extend(play.batch(5)[0].reshape(-1))
+
+    assert (SIZE, SIZE) == (storage.report().transitions, storage.report().capacity)
+    assert storage.report().describe_bytes() in repr(storage)
+    assert storage.memory.nbytes == storage.report().all_bytes
+
+
 def test_a_saved_and_loaded_buffer_continues_like_the_original(tmp_path):
     play = Play(0, 3)
     theirs, ours = both(frame_stack=4)

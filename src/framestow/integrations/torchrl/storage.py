@@ -9,6 +9,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.context import get_spawning_popen
 from os import PathLike
 from pathlib import Path
@@ -34,8 +35,8 @@ from framestow.integrations.drop_in.pickled_memory import MemoryInFolder, memory
 from framestow.integrations.torchrl.pixel_steps import MIN_ENVS, PixelSteps, stacks_along
 from framestow.integrations.torchrl.steps import NONE, Key, PixelKeys, name_of
 from framestow.interface import one_line, shapes
-from framestow.replay.eviction.byte_amounts import format_bytes
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reports.memory_report import MemoryReport
 from framestow.replay.settings.memory_settings import check_unpacking
 from framestow.replay.store.open_store import check_flush_every
 from framestow.storage.frame_storage import Storage
@@ -148,7 +149,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         directory: folder for the pixels; all else stays in RAM. It must be empty: a ``state_dict`` or a checkpoint has
             all else and names the folder, and loading goes on there.
 
-    ``memory.report()`` shows the memory use. The memory stores episode ends, but neither actions nor rewards. Its
+    ``report()`` shows the memory use. The memory stores episode ends, but neither actions nor rewards. Its
     indices differ from storage positions. If Ctrl-C interrupts a batch, its first steps are stored, up to the
     interrupt.
 
@@ -220,11 +221,20 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         """
         return self._require_pixels().memory
 
+    def report(self) -> MemoryReport:
+        """Return the report of ``memory`` for the steps of this storage: the memory has room for some more.
+
+        Raises:
+            NothingToSampleError: before the first step.
+        """
+        report = self.memory.report()
+        return replace(report, transitions=min(report.transitions, len(self)), capacity=self.max_size)
+
     def __repr__(self) -> str:
         def details() -> Iterator[str]:
             yield f"{len(self):,} of {self.max_size:,} steps"
             if self._pixels is not None:
-                yield format_bytes(self._pixels.memory.nbytes)
+                yield self.report().describe_bytes()
                 for key, spec in zip(self._pixels.keys.keys, self._pixels.sampled_specs, strict=True):
                     yield f"{name_of(key)} {shapes(spec)}"
             if self._frame_stack is not None:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from framestow._core import StepStore
 from framestow.errors import DamagedDataError
 from framestow.replay.reading.episodes import EpisodeSpans
+from framestow.replay.reports.facts import OF_A_MEMORY, Fact, shown_in
 from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.store.format import (
     COMMIT,
@@ -146,6 +147,115 @@ class LabelInspection:
     ages: Ages | None
 
 
+@dataclass(frozen=True)
+class StoredSteps:
+    """The steps of some environments of a store that was opened to be read, with their episodes, read once."""
+
+    steps: StepStore
+    num_envs: int
+    episodes: EpisodeSpans
+    waiting: int
+    """Number of steps whose n-step return is not complete."""
+
+    @property
+    def whole(self) -> npt.NDArray[Any]:
+        """The spans of whole episodes."""
+        return self.episodes.spans[self.episodes.is_whole]
+
+    @property
+    def whole_episodes(self) -> int:
+        """Number of whole episodes."""
+        return len(self.whole)
+
+    @property
+    def open_episodes(self) -> int:
+        """Number of episodes that have not ended."""
+        return int(self.episodes.spans["is_open"].sum())
+
+    @property
+    def ages(self) -> Ages | None:
+        """Ages of the steps; ``None`` without any."""
+        spans = self.episodes.spans
+        return _ages(self.steps.newest_positions[spans["env_id"]] - spans["first"] - 1, spans["length"])
+
+
+def _mean(spread: Spread | None) -> float | None:
+    return None if spread is None else spread.mean
+
+
+SPREAD = {"least": "  minimum", "greatest": "  maximum"}
+# Functions of ``StoredSteps``: of the environments of one label.
+OF_A_LABEL = (
+    Fact("num_envs", "environments", {}, lambda stored: stored.num_envs),
+    Fact(
+        "transitions",
+        "transitions",
+        {"column": "transitions"},
+        lambda stored: int(stored.episodes.spans["length"].sum()) - stored.waiting,
+    ),
+    Fact("waiting", "  others wait for their return", {}, lambda stored: stored.waiting),
+    Fact("frames", "frames", {}, lambda stored: int(stored.episodes.num_frames.sum())),
+    Fact("whole_episodes", "whole episodes", {"column": "whole"}, lambda stored: stored.whole_episodes),
+    Fact(
+        "cut_episodes",
+        "cut-off episodes",
+        {"column": "cut"},
+        lambda stored: len(stored.episodes) - stored.whole_episodes - stored.open_episodes,
+    ),
+    Fact("open_episodes", "running episodes", {}, lambda stored: stored.open_episodes),
+    Fact(
+        "returns",
+        "return of whole episodes, mean",
+        {"column": "return"},
+        lambda stored: Spread.of(stored.whole["total_reward"]),
+        parts={"mean": "return of whole episodes, mean"} | SPREAD,
+    ),
+    Fact(
+        "lengths",
+        "steps of whole episodes, mean",
+        {"column": "steps"},
+        lambda stored: Spread.of(stored.whole["length"]),
+        parts={"mean": "steps of whole episodes, mean"} | SPREAD,
+    ),
+    Fact(
+        "ages",
+        "age in steps, median",
+        {"column": "age"},
+        lambda stored: stored.ages,
+        parts={"median": "age in steps, median", "oldest": "  oldest"},
+    ),
+)
+# Of a whole store. The viewer computes its numbers from ``StoredSteps``; ``Inspection`` has those of ``inspect``.
+OF_A_STORE = (
+    Fact(
+        "waiting",
+        "steps that wait for their return",
+        {"inspect": "waiting", "view": "waiting"},
+        lambda stored: stored.waiting,
+    ),
+    Fact(
+        "episodes",
+        "episodes",
+        {"view": "episodes", "tile": "episodes, {whole_episodes} of them whole"},
+        lambda stored: len(stored.episodes),
+    ),
+    Fact("whole_episodes", "whole episodes", {"view": "whole_episodes"}, lambda stored: stored.whole_episodes),
+    Fact(
+        "mean_return",
+        "mean return of whole episodes",
+        {"view": "mean_return", "tile": "mean return of whole episodes"},
+        lambda stored: _mean(Spread.of(stored.whole["total_reward"])),
+    ),
+    Fact("nbytes", "in files", {"inspect": "nbytes"}, unit="bytes"),
+    Fact("frames_by_files", "times the files' size: uncompressed frames", {"inspect": "times_smaller_than_frames"}),
+    Fact(
+        "stacked_pairs_by_files",
+        "times the files' size: uncompressed pairs of observations",
+        {"inspect": "times_smaller_than_stacked_pairs"},
+    ),
+)
+
+
 def inspect_labels(settings: MemorySettings, steps: StepStore) -> list[LabelInspection]:
     """Return an inspection of each label, in the order of the environments.
 
@@ -157,30 +267,9 @@ def inspect_labels(settings: MemorySettings, steps: StepStore) -> list[LabelInsp
     found = []
     for label in dict.fromkeys(labels):
         env_ids = [env_id for env_id, its_label in enumerate(labels) if its_label == label]
-        own = episodes.of_envs(env_ids)
-        ages = steps.newest_positions[own.spans["env_id"]] - own.spans["first"] - 1  # of each span's first step
-        found.append(_inspect_label(label, len(env_ids), own, ages, int(np.isin(waiting, env_ids).sum())))
+        stored = StoredSteps(steps, len(env_ids), episodes.of_envs(env_ids), int(np.isin(waiting, env_ids).sum()))
+        found.append(LabelInspection(label, **{fact.key: fact.compute(stored) for fact in OF_A_LABEL}))
     return found
-
-
-def _inspect_label(
-    label: str, num_envs: int, episodes: EpisodeSpans, ages: npt.NDArray[np.int64], num_waiting: int
-) -> LabelInspection:
-    spans, is_whole = episodes.spans, episodes.is_whole
-    num_whole, num_open = int(is_whole.sum()), int(spans["is_open"].sum())
-    return LabelInspection(
-        label=label,
-        num_envs=num_envs,
-        transitions=int(spans["length"].sum()) - num_waiting,
-        waiting=num_waiting,
-        frames=int(episodes.num_frames.sum()),
-        whole_episodes=num_whole,
-        cut_episodes=len(spans) - num_whole - num_open,
-        open_episodes=num_open,
-        returns=Spread.of(spans["total_reward"][is_whole]),
-        lengths=Spread.of(spans["length"][is_whole]),
-        ages=_ages(ages, spans["length"]),
-    )
 
 
 def _ages(oldest: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Ages | None:
@@ -234,13 +323,13 @@ class Inspection:
         return sum(self.file_bytes.values())
 
     @property
-    def times_smaller_than_frames(self) -> float:
+    def frames_by_files(self) -> float:
         """Size of the uncompressed frames, divided by the size of the files; 0 for an empty memory."""
         frames = sum(label.frames for label in self.labels)
         return self.settings.frame.nbytes * frames / max(1, self.nbytes)
 
     @property
-    def times_smaller_than_stacked_pairs(self) -> float:
+    def stacked_pairs_by_files(self) -> float:
         """Size of two uncompressed stacks per transition, divided by the size of the files."""
         return 2 * self.settings.stack * self.settings.frame.nbytes * self.transitions / max(1, self.nbytes)
 
@@ -248,8 +337,8 @@ class Inspection:
         """Return everything as JSON-able values."""
         values = asdict(self) | {"settings": self.settings.state(), "folder": str(self.folder)}
         values["written"] = self.written.isoformat(timespec="seconds")
-        names = "transitions", "waiting", "nbytes", "times_smaller_than_frames", "times_smaller_than_stacked_pairs"
-        return values | {name: getattr(self, name) for name in names}
+        shown = shown_in("inspect", OF_A_MEMORY, OF_A_STORE)
+        return values | {name: getattr(self, fact.key) for name, fact in shown}
 
 
 def inspect_memory(folder: Path, generation: int | None = None) -> Inspection:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html import escape
-from typing import Any
 
 from framestow.interface import one_line
 from framestow.replay.eviction.byte_amounts import format_bytes
+from framestow.replay.inner_memory import InnerMemory
+from framestow.replay.reports.facts import OF_A_MEMORY, lines_of, shown_in
 from framestow.replay.reports.observation_report import ObservationReport
 
-SEALED_PARTS = ("frames", "other floats")  # whose size per frame predicts that of later frames
-PARTS_THAT_GROW = (*SEALED_PARTS, "index", "steps", "priorities")  # with every transition; the others are work space
+SEALED_PART = "frames"  # its size per frame predicts that of later frames
+PARTS_THAT_GROW = (SEALED_PART, "index", "steps", "priorities")  # with every transition; the others are work space
 LEAST_RATIO = 2  # that is printed
+
+
+def describe_bytes(all_bytes: float, work_space_bytes: int, disk_bytes: int = 0, files: str = "files") -> str:
+    """Return the size of a memory as every line about it says it: all bytes, and how many of them do not grow.
+
+    >>> describe_bytes(2_200_000, 2_100_000)
+    '2.1 MiB, of which 2.0 MiB work space'
+    >>> describe_bytes(42_000_000, 2_100_000, 38_000_000, "files of runs/memory")
+    '40.1 MiB, of which 36.2 MiB in files of runs/memory and 2.0 MiB work space'
+    """
+    amounts = {f"in {files}": disk_bytes, "work space": work_space_bytes}
+    shares = [f"{format_bytes(amount)} {where}" for where, amount in amounts.items() if amount]
+    return format_bytes(all_bytes) + (f", of which {' and '.join(shares)}" if shares else "")
 
 
 def describe_ratios(to_frames: float, to_pairs: float) -> list[str]:
@@ -38,7 +51,8 @@ class MemoryReport:
     stacked_pair_bytes      bytes of one transition with both observations stored whole
     frames                  number of stored frames, by how they are stored
     open_frames             number of them in open segments
-    frame_bytes_by_key      of Dict and Tuple observations: bytes in RAM of each key's frames
+    frame_bytes_by_key      of Dict and Tuple observations: bytes in RAM of each key's frames, in open segments too, and
+                            of their index
     max_bytes               the memory's budget, or None
     share_used              used share of the budget for transitions, from 0 to 1
     skipped_segments        number of damaged segments that were skipped (``on_damage="skip"``)
@@ -57,8 +71,6 @@ class MemoryReport:
     stacks         the current observations
     output pool    arrays reused for coming batches
     =============  ===============================================================================================
-
-    Scaled float frames have two more parts: ``newest pixels``, and ``other floats`` for frames that are not k / 255.
     """
 
     transitions: int
@@ -94,13 +106,18 @@ class MemoryReport:
         """
         if not self.transitions:
             return 0.0
-        others = sum(self.parts.get(part, 0) for part in PARTS_THAT_GROW if part not in SEALED_PARTS)
+        others = sum(self.parts.get(part, 0) for part in PARTS_THAT_GROW if part != SEALED_PART)
         return self.sealed_bytes_per_transition + others / self.transitions
 
     @property
     def work_space_bytes(self) -> int:
         """Bytes in RAM that do not grow with the memory: open segments, current observations, output arrays."""
         return sum(size for part, size in self.parts.items() if part not in PARTS_THAT_GROW)
+
+    @property
+    def growing_bytes(self) -> int:
+        """Bytes in RAM and in files that grow with the memory: all but its work space."""
+        return self.all_bytes - self.work_space_bytes
 
     @property
     def times_smaller_than_frames(self) -> float:
@@ -120,7 +137,7 @@ class MemoryReport:
     @property
     def sealed_bytes_per_transition(self) -> float:
         """Bytes of a transition's frames in sealed segments; 0 before the first segment is sealed."""
-        sealed_bytes = sum(self.parts.get(part, 0) for part in SEALED_PARTS) + self.disk_bytes
+        sealed_bytes = self.parts.get(SEALED_PART, 0) + self.disk_bytes
         sealed_share = 1 - self.open_frames / (sum(self.frames.values()) or 1)
         return sealed_bytes / (self.transitions * sealed_share) if self.transitions and sealed_share else 0.0
 
@@ -143,12 +160,16 @@ class MemoryReport:
         """Whether a segment is sealed; before, the memory is mostly of constant size."""
         return bool(self.transitions and (self.sealed_frames or not self.open_frames))
 
+    def describe_bytes(self, files: str = "files") -> str:
+        """Return all bytes in words, and how many of them are in ``files`` are work space, which does not grow."""
+        return describe_bytes(self.all_bytes, self.work_space_bytes, self.disk_bytes, files)
+
     def __repr__(self) -> str:
         return one_line(self, self._describe)
 
     def _describe(self) -> Iterator[str]:
         yield f"{self.transitions:,} of {self.capacity:,} transitions"
-        yield format_bytes(self.all_bytes)
+        yield self.describe_bytes()
         if self._has_typical_size:
             yield f"{self.bytes_per_transition:,.1f} bytes for each further one"
 
@@ -166,10 +187,10 @@ class MemoryReport:
         return f"<div>{above}<table>{head}{rows}</table>{below}</div>"
 
     def _summary(self) -> list[str]:
-        growing = format_bytes(self.all_bytes - self.work_space_bytes)
-        lines = [f"{self.transitions:,} of {self.capacity:,} transitions in {growing}"]
+        grows = " that does not grow" if self.work_space_bytes else ""
+        lines = [f"{self.transitions:,} of {self.capacity:,} transitions", f"{self.describe_bytes()}{grows}"]
         if self._has_typical_size:
-            lines[0] += f", {self.bytes_per_transition:,.1f} bytes for each further one"
+            lines.append(f"{self.bytes_per_transition:,.1f} bytes for each further one")
             lines += describe_ratios(self.times_smaller_than_frames, self.times_smaller_than_stacked_pairs)
         lines += [f"{count:,} frames {how}" for how, count in self.frames.items()]
         return lines + (self.observations.lines() if self.observations else [])
@@ -180,14 +201,7 @@ class MemoryReport:
             lines.append(
                 f"when full, about {self.expected_capacity:,} transitions in {format_bytes(self.expected_bytes)}"
             )
-        if self.skipped_segments or self.skipped_transitions:
-            lines.append(
-                f"{self.skipped_segments:,} damaged segments were skipped; with damaged blocks of steps, "
-                f"{self.skipped_transitions:,} transitions are lost"
-            )
-        if self.max_bytes is not None:
-            lines.append(f"budget {format_bytes(self.max_bytes)}")
-        return lines
+        return lines + lines_of(self, OF_A_MEMORY)
 
     def _rows(self) -> list[tuple[str, int, str]]:
         """Return name, bytes and share of each part, those in files among them; of the work space no share."""
@@ -203,18 +217,22 @@ class MemoryReport:
         table = [f"  {name:<{width}}  {format_bytes(size):>10}  {share:>5}" for name, size, share in rows]
         if self.frame_bytes_by_key:
             width = max(map(len, self.frame_bytes_by_key))
-            table.append("of which the frames of")
+            table.append("frames, open segments and index, by key")
             table += [f"  {key:<{width}}  {format_bytes(size):>10}" for key, size in self.frame_bytes_by_key.items()]
         return table
 
 
+def report_of(memory: InnerMemory) -> MemoryReport:
+    """Return the report of a memory."""
+    with memory.lock:
+        return MemoryReport(**{name: fact.compute(memory) for name, fact in shown_in("report", OF_A_MEMORY)})
+
+
 def sum_of_reports(reports: Sequence[MemoryReport], capacity: int) -> MemoryReport:
     """Return one report of several memories of the same frames, which have ``capacity`` together."""
-    numbers = "transitions", "disk_bytes", "skipped_segments", "skipped_transitions", "open_frames"
-    sums: dict[str, Any] = {name: sum(getattr(each, name) for each in reports) for name in numbers}
-    for name in ("parts", "frames", "frame_bytes_by_key"):
-        total: Counter[str] = Counter()
-        for each in reports:
-            total.update(getattr(each, name))
-        sums[name] = dict(total)
-    return replace(reports[0], capacity=capacity, max_bytes=None, share_used=0.0, **sums)
+    numbers = {
+        name: fact.combine([getattr(report, fact.key) for report in reports])
+        for name, fact in shown_in("report", OF_A_MEMORY)
+        if fact.combine is not None
+    }
+    return MemoryReport(**numbers | {"capacity": capacity})

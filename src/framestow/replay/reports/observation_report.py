@@ -6,8 +6,8 @@ are about bytes, or about steps that a learner should not see. Regular steps do 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
 from framestow.errors import ObservationWarning
 from framestow.interface import plural, warn_caller
@@ -49,6 +49,14 @@ class ObservationReport:
     wrong_last: int = 0
     resets: int = 0
     in_one_array: int = 0
+
+    @classmethod
+    def of_all(cls, reports: Sequence[ObservationReport | None]) -> ObservationReport | None:
+        """Return one report of the observations of several memories, which are stacked alike."""
+        known = [report for report in reports if report is not None]
+        counts = [each.name for each in fields(cls) if each.name != "stacks"]
+        sums = {name: sum(getattr(report, name) for report in known) for name in counts}
+        return replace(known[0], **sums) if known else None
 
     @property
     def share_whole(self) -> float:

@@ -30,6 +30,7 @@ from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.interface import plural
 from framestow.replay.eviction.byte_amounts import format_bytes
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.reports.facts import OF_A_MEMORY, shown_in
 from framestow.replay.reports.inspection import Inspection, Spread, inspect_memory
 from framestow.replay.samplers.uniform import Uniform
 from framestow.storage.files.file_system import DISK, check_can_write, write_atomically
@@ -238,10 +239,13 @@ def _state_charts(runs: Sequence[RunRecord], unit: str) -> str:
                 "(Sokar et al. 2023).",
             ),
             chart("Rate", lines("steps_per_s", by_time=True), f"Agent steps per second, {over_time}."),
-            chart(
-                "Memory",
-                lines("memory_bytes", MIB, by_time=True),
-                f"MiB of the replay memory, {over_time}; {transitions}.",
+            *(
+                chart(
+                    title,
+                    lines(fact.homes["progress"], MIB if fact.unit else 1, by_time=True),
+                    f"{f'MiB {fact.words}' if fact.unit else fact.words.capitalize()}, {over_time}; {transitions}.",
+                )
+                for title, fact in shown_in("chart", OF_A_MEMORY)
             ),
             chart(
                 "Process",

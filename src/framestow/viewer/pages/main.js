@@ -33,11 +33,10 @@ class Page {
 
   showSummary() {
     const memory = this.memory;
+    const textOf = (number, unit) => (number === null ? "–" : unit === "bytes" ? bytesText(number) : shortNumber(number));
+    const fill = (words) => words.replace(/{(\w+)}/g, (_, name) => shortNumber(memory[name]));
     const tiles = [
-      [shortNumber(memory.transitions), `transitions, of ${shortNumber(memory.capacity)} at most`],
-      [shortNumber(memory.episodes), `episodes, ${shortNumber(memory.whole_episodes)} of them whole`],
-      [memory.mean_return === null ? "–" : shortNumber(memory.mean_return), "mean return of whole episodes"],
-      [bytesText(memory.bytes), "in RAM and files"],
+      ...memory.tiles.map(([number, unit, words]) => [textOf(number, unit), fill(words)]),
       [memory.sampler.replace(/\(.*/, ""), samplerText(memory.sampler)],
     ];
     byId("tiles").replaceChildren(...tiles.map(([value, name]) => tileElement(value, name)));
