@@ -151,6 +151,48 @@ def test_wandb_without_its_library_is_refused_before_a_folder_is_made(
     assert not (tmp_path / "run").exists()
 
 
+OWN_LISTENER = """
+import signal
+
+class StopAt(list):
+    def __init__(self, run):
+        self.run = run
+
+    def take(self, event):
+        self.append(type(event).__name__)
+        if self.run.tally.agent_steps >= 60:
+            signal.raise_signal(signal.SIGINT)
+
+    def close(self):
+        print(f"took {len(self)} events, {self.count('StepTaken')} of them steps, and was closed")
+"""
+
+
+def test_a_listener_of_the_users_own_takes_every_event_and_can_stop_the_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own_listeners.py").write_text(OWN_LISTENER)
+    arguments = ["train", "Breakout", "--steps", "10_000", "--run-dir", "run", *SHORT]
+
+    assert 130 == main([*arguments, "--listener", "own_listeners:StopAt"])
+
+    assert re.search(r"took \d+ events, 30 of them steps, and was closed", capsys.readouterr().out)
+    assert newest_checkpoint(tmp_path / "run" / "checkpoints") is not None
+
+
+@pytest.mark.parametrize("name", ["own_listeners", "no_module:StopAt", ":StopAt", "json:nothing", "json:__name__"])
+def test_a_listener_that_cannot_be_imported_is_refused_before_a_folder_is_made(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    error = _refusal(["train", "Pong", "--listener", name, "--run-dir", "run", *SHORT], capsys)
+
+    assert f"--listener is '{name}': it must be MODULE:NAME" in error
+    assert not Path("run").exists()
+
+
 @pytest.mark.parametrize("below", ["", "run"])
 def test_a_run_folder_that_would_be_a_file_is_refused(
     below: str, capsys: pytest.CaptureFixture[str], tmp_path: Path

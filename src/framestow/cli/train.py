@@ -34,6 +34,10 @@ DISTRIBUTED_HELP = (
     f"{DEFAULT_ACTORS} and 1 by default. --resume of such a run needs no --distributed."
 )
 ADDRESS_HELP = "Address of a running Ray cluster, such as 10.0.0.1:6379; None starts one on this machine."
+LISTENER_HELP = (
+    "A listener of your own, MODULE:NAME, such as my_listeners:StopAt21: a class or function that takes the run. The "
+    "module may be in the current folder. None takes framestow's listeners alone."
+)
 FOLLOW_LINKS_HELP = (
     "Follow checkpoints or a memory in the folder of --resume that are links to folders elsewhere. Only for runs you "
     "trust."
@@ -65,6 +69,7 @@ def train_command(arguments: list[str]) -> type[Any]:
         ("distributed", _argument(bool, DISTRIBUTED_HELP), False),
         ("address", _argument(str | None, ADDRESS_HELP), None),
         ("follow_links", _argument(bool, FOLLOW_LINKS_HELP), False),
+        ("listener", _argument(str | None, LISTENER_HELP), None),
         ("wandb", _argument(bool, "Send the curves to Weights & Biases too; needs the library wandb."), False),
     ]
     return dataclasses.make_dataclass("Train", fields, frozen=True, namespace={"__doc__": HELP, "run": _run})
@@ -79,6 +84,7 @@ class _Arguments(Protocol):
     distributed: bool
     address: str | None
     follow_links: bool
+    listener: str | None
     wandb: bool
 
 
@@ -107,7 +113,13 @@ def _run(arguments: _Arguments, console: Console) -> int:
         from framestow.cli.training_session import TrainOptions, train  # noqa: PLC0415
 
     options = TrainOptions(
-        arguments.resume, arguments.run_dir, settings, arguments.wandb, arguments.address, arguments.follow_links
+        arguments.resume,
+        arguments.run_dir,
+        settings,
+        arguments.wandb,
+        arguments.address,
+        arguments.follow_links,
+        arguments.listener,
     )
     return train(options, console)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import importlib
 import os
 import shlex
 import shutil
@@ -59,6 +60,7 @@ class TrainOptions:
     wandb: bool = False
     address: str | None = None  # of a Ray cluster
     follow_links: bool = False  # of the resumed run
+    listener: str | None = None  # of the user, MODULE:NAME
 
 
 def train(options: TrainOptions, console: Console) -> int:
@@ -82,7 +84,7 @@ def train(options: TrainOptions, console: Console) -> int:
             expected = expected or _expect_for_resumed_run(run, folder, console)
             for line in _opening_line(run, folder), f"memory: {expected}":
                 print_line(console, line)
-            signal_number = _train_until_stopped(run, folder, console, options.wandb)
+            signal_number = _train_until_stopped(run, folder, console, options)
             for name, text in _closing_lines(run, folder, is_stopped=signal_number is not None).items():
                 print_named(console, name, text, NAME_WIDTH)
             if signal_number is None:
@@ -127,6 +129,8 @@ def check_options(options: TrainOptions) -> None:
         )
     if options.wandb:
         import_wandb()
+    if options.listener is not None:
+        find_listener(options.listener)
     find_preset(settings.preset)
     choose_device(settings.device)
     if not options.resume:
@@ -135,7 +139,7 @@ def check_options(options: TrainOptions) -> None:
             RunFolder.check_new(options.run_dir)
 
 
-def _train_until_stopped(run: TrainingRun, folder: RunFolder, console: Console, wandb: bool) -> int | None:
+def _train_until_stopped(run: TrainingRun, folder: RunFolder, console: Console, options: TrainOptions) -> int | None:
     """Train with all listeners and save; return the number of the signal that stopped it, or ``None``."""
 
     def warn(message: str) -> None:
@@ -158,10 +162,39 @@ def _train_until_stopped(run: TrainingRun, folder: RunFolder, console: Console, 
             Progress(run, console),
             InactiveLayerWarning(run, warn),
         ]
-        if wandb:
+        if options.wandb:
             listeners.append(Curves(run, folder.path, warn, WandbPoints(run, folder.path)))
+        if options.listener is not None:
+            listeners.append(find_listener(options.listener)(run))
         loop.train(run, folder, listeners, is_stop_requested)
     return interruption.signal_number
+
+
+def find_listener(name: str) -> Callable[[TrainingRun], Listener]:
+    """Return the user's class or function that ``name``, ``MODULE:NAME``, imports; also from the current folder.
+
+    Raises:
+        InvalidSettingsError: there is none. An error of the module itself is raised as it is.
+    """
+    module, _, attribute = name.partition(":")
+    if "" not in sys.path:  # that of the command has the folder of the command
+        sys.path.insert(0, "")
+    importlib.invalidate_caches()
+    try:
+        found = getattr(importlib.import_module(module), attribute) if module and attribute else None
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # the module needs another one
+        found = None
+    except AttributeError:
+        found = None
+    if not callable(found):
+        raise InvalidSettingsError(
+            f"listener is {name!r}: it must be MODULE:NAME, a class or function in a module of the current folder, or "
+            "in an installed one; give one such as my_listeners:StopAt21"
+        )
+    make: Callable[[TrainingRun], Listener] = found
+    return make
 
 
 def _opening_line(run: TrainingRun, folder: RunFolder) -> str:
