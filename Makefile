@@ -24,6 +24,7 @@ SECONDS ?= 3
 TRANSITIONS ?= 10_000
 UPDATES ?= 50
 WHAT   ?= tests/core tests/frames tests/storage tests/replay
+FILE   ?=
 
 # Tests wait for processes and timeouts, so two cores take three workers. Each worker imports all libraries, for 5 s.
 WORKERS = $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() * 3 // 2 or 1, 16))')
@@ -77,10 +78,15 @@ check: $(STAMPS)/test-$(NAMES)  ## lint, import contracts, types
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-quick: $(STAMPS)/test-$(NAMES)  ## lint, and the quick tests of core, frames, storage and replay; WHAT=tests/envs narrows
+quick: $(STAMPS)/test-$(NAMES)  ## lint, and the quick tests of core, frames, storage, replay; of FILE=src/..., or WHAT=tests/envs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+ifeq ($(FILE),)
 	QUICK=yes $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" $(WHAT)
+else
+	tests=$$($(BIN)/python tests/find_tests.py $(FILE)) && \
+		QUICK=yes $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" $$tests
+endif
 
 exhaustive: sanitize  ## make sanitize, every game, every failure under every way to start a process, ten times the examples
 	@mkdir -p build
