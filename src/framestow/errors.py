@@ -17,6 +17,7 @@ Each class also derives from a built-in error, so ``except ValueError`` works to
     ├── DivergedError (ArithmeticError)         loss or weights of a training are not finite
     ├── IncompatibleError (ValueError)         a saved memory or run has other settings
     ├── ForkedLoaderError (RuntimeError)       a loader was used in a forked process
+    ├── ForkedMemoryError (RuntimeError)       a memory was in a long call of another thread when the process forked
     ├── ActorLostError (ConnectionError)       an actor of a cluster died, or did not answer in time
     └── MissingExtraError (ImportError)        an optional dependency is not installed, or too old
 
@@ -102,6 +103,10 @@ class IncompatibleError(FramestowError, ValueError):
 
 class ForkedLoaderError(FramestowError, RuntimeError):
     """A loader was used in a forked process, which does not have its threads."""
+
+
+class ForkedMemoryError(FramestowError, RuntimeError):
+    """When the process was forked, another thread was in a call of the memory for over a second; it is half changed."""
 
 
 class ActorLostError(FramestowError, ConnectionError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import re
 import signal
 import socket
@@ -22,6 +23,7 @@ import pytest
 from framestow.viewer import server as server_module
 from framestow.viewer.memory_view import MemoryView
 from framestow.viewer.server import MAX_CONNECTIONS, ViewServer
+from oracles.forked_children import fork_and_call, running
 from oracles.numbered_steps import numbered_memory, play_episode
 from oracles.shown_resources import unpack
 
@@ -194,3 +196,18 @@ def test_a_client_that_leaves_ends_in_no_traceback(server, capfd):
 
     server.close()
     assert "" == capfd.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_child_forked_while_a_thread_serves_reads_and_closes_and_does_not_hang(server):
+    path = server.address.removeprefix(f"http://{server.host}")
+    episodes = f"{source_of(ask(server, '')[1])}/episodes"
+
+    def read_and_close() -> None:
+        for asked in (path, episodes):
+            assert server.answer(server.host, asked)[0] == 200
+        server.close()
+
+    with running(lambda: ask(server, ""), lambda: ask(server, episodes)):
+        for _ in range(10):
+            assert fork_and_call(read_and_close) == ""

@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <new>
 
 #if defined(__SSE2__) || defined(_M_X64)
 #include <emmintrin.h>
@@ -63,6 +64,10 @@ public:
         readers_in_.fetch_and(~kWriterBits);
         let_next_writer_in();
     }
+
+    // Makes the gate anew, unlocked, in a forked child. Its former state is not destroyed: glibc would wait for the
+    // parent's threads that sleep here.
+    void renew_in_child() { new (this) FairGate; }
 
 private:
     static constexpr std::uint32_t kPhase = 1;    // alternates from one writer that blocks readers to the next

@@ -589,6 +589,24 @@ void FrameStore::reopen(EnvFrames& env, const SegmentView& view) {
     }
 }
 
+bool FrameStore::try_to_hold() {
+    if (!gate_.try_lock()) {
+        return false;
+    }
+    snapshots_.mutex().lock();
+    return true;
+}
+
+void FrameStore::give_back(bool is_child, bool is_held) {
+    if (is_child) {
+        gate_.renew_in_child();
+        snapshots_.renew_in_child();
+    } else if (is_held) {
+        snapshots_.mutex().unlock();
+        gate_.unlock();
+    }
+}
+
 // The reading side of FrameStore: look segments up under the gate, unpack them without it.
 namespace {
 
@@ -740,8 +758,8 @@ void FrameStore::remember_checksum(std::size_t env_id, std::int64_t number, cons
     }
 }
 
-void FrameStore::stop_snapshot(SnapshotLedger::Ticket ticket) {
-    snapshots_.stop(ticket);
+void FrameStore::stop_snapshot(SnapshotLedger::Entry& entry) {
+    snapshots_.stop(entry);
     if (has_retired_.load()) {
         // Another thread holds the gate: the writer, who frees at its next segment, or a reader that stops as well.
         const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
@@ -751,12 +769,13 @@ void FrameStore::stop_snapshot(SnapshotLedger::Ticket ticket) {
     }
 }
 
-Snapshot::Snapshot(FrameStore& store) : store_(store), ticket_(store.snapshots_.start()) {}
+Snapshot::Snapshot(FrameStore& store) : store_(store) { store.snapshots_.start(entry_); }
+
+bool Snapshot::may_read() const { return store_.snapshots_.may_read(entry_); }
 
 void Snapshot::stop() {
-    if (!has_stopped_) {
-        has_stopped_ = true;
-        store_.stop_snapshot(ticket_);
+    if (!entry_.has_stopped) {
+        store_.stop_snapshot(entry_);
     }
 }
 

@@ -35,6 +35,7 @@
 #include <vector>
 
 #include "fair_gate.hpp"
+#include "forks.hpp"
 #include "packings/patches.hpp"
 #include "sealed_segments.hpp"
 #include "segment.hpp"
@@ -54,17 +55,18 @@ public:
     Snapshot& operator=(const Snapshot&) = delete;
 
     void stop();
-    bool has_stopped() const { return has_stopped_; }
+
+    // Call it before each read: whether the snapshot has not stopped.
+    bool may_read() const;
     FrameStore& store() const { return store_; }
-    SnapshotLedger::Ticket ticket() const { return ticket_; }
+    SnapshotLedger::Ticket ticket() const { return entry_.ticket; }
 
 private:
     FrameStore& store_;  // must outlive the snapshot
-    SnapshotLedger::Ticket ticket_;
-    bool has_stopped_ = false;
+    mutable SnapshotLedger::Entry entry_;
 };
 
-class FrameStore {
+class FrameStore : public HeldByForks {
 public:
     struct Bytes {
         std::size_t sealed;    // allocated for sealed segments
@@ -76,6 +78,8 @@ public:
     // `step_bytes`: bytes that each frame occupies elsewhere, for charged_bytes().
     FrameStore(std::size_t num_envs, const FrameFormat& format, std::uint32_t frames_per_segment,
                std::size_t step_bytes = 0);
+    FrameStore(const FrameStore&) = delete;
+    FrameStore& operator=(const FrameStore&) = delete;
 
     const FrameFormat& format() const { return format_; }
     const FrameGeometry& geometry() const { return format_.pixels; }
@@ -185,6 +189,10 @@ public:
     bool unpack_sealed_padding(const SegmentPlace& place, std::size_t env_id, std::int64_t number, std::size_t first,
                                std::size_t count, DecodingScratch& scratch, std::uint8_t* out);
 
+    // A fork holds the gate, so that a child finds the tables whole.
+    bool try_to_hold() override;
+    void give_back(bool is_child, bool is_held) override;
+
 private:
     friend class Snapshot;
 
@@ -239,7 +247,7 @@ private:
     template <typename Unpack>
     auto unpack_checked(ByteSpan segment, const SegmentPlace& place, std::size_t env_id, std::int64_t number,
                         const Unpack& unpack) const;
-    void stop_snapshot(SnapshotLedger::Ticket ticket);
+    void stop_snapshot(SnapshotLedger::Entry& entry);
 
     FrameFormat format_;
     std::uint32_t frames_per_segment_;      // of every sealed segment

@@ -2,22 +2,42 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 
 namespace framestow {
 
-SnapshotLedger::Ticket SnapshotLedger::start() {
+void SnapshotLedger::start(Entry& entry) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    out_.push_back(next_);
-    return next_;
+    entry.ticket = next_;
+    out_.push_back(&entry);
 }
 
-void SnapshotLedger::stop(Ticket ticket) {
+void SnapshotLedger::stop(Entry& entry) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto place = std::find(out_.begin(), out_.end(), ticket);
+    if (entry.has_stopped) {
+        return;  // a writer of a forked child has stopped it
+    }
+    entry.has_stopped = true;
+    const auto place = std::find(out_.begin(), out_.end(), &entry);
     *place = out_.back();
     out_.pop_back();
     if (num_waiting_ > 0) {
         one_stopped_.notify_all();
+    }
+}
+
+bool SnapshotLedger::renew(Entry& entry) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    entry.is_inherited = false;
+    return !entry.has_stopped;
+}
+
+void SnapshotLedger::renew_in_child() {
+    new (&mutex_) std::mutex;
+    new (&one_stopped_) std::condition_variable;  // the former is not destroyed: that would wait for its sleepers
+    num_waiting_ = 0;
+    for (Entry* const entry : out_) {
+        entry->is_inherited = true;
     }
 }
 
@@ -32,11 +52,20 @@ SnapshotLedger::Ticket SnapshotLedger::oldest() const {
 }
 
 SnapshotLedger::Ticket SnapshotLedger::oldest_locked() const {
-    return out_.empty() ? next_ : *std::min_element(out_.begin(), out_.end());
+    Ticket oldest = next_;
+    for (const Entry* const entry : out_) {
+        oldest = std::min(oldest, entry->ticket);
+    }
+    return oldest;
 }
 
 void SnapshotLedger::wait_until_unreferenced(Ticket number) {
     std::unique_lock<std::mutex> lock(mutex_);
+    const auto is_left = [&](Entry* entry) {
+        entry->has_stopped = entry->has_stopped || (entry->is_inherited && entry->ticket <= number);
+        return entry->has_stopped;
+    };
+    out_.erase(std::remove_if(out_.begin(), out_.end(), is_left), out_.end());
     ++num_waiting_;
     one_stopped_.wait(lock, [&] { return oldest_locked() > number; });
     --num_waiting_;

@@ -20,12 +20,27 @@ namespace framestow {
 // Time is counted in retirements. A new snapshot gets the number of the next retirement as its ticket. No reader uses
 // an object whose retirement number is below every ticket in use. Thread-safe; each call takes a mutex for nanoseconds,
 // and only wait_until_unreferenced() waits.
+//
+// A forked child inherits entries whose threads do not exist there. They keep their segments as in the parent, until a
+// writer of the child would wait for one: then it stops the entry.
 class SnapshotLedger {
 public:
     using Ticket = std::uint64_t;
 
-    Ticket start();
-    void stop(Ticket ticket);
+    // A snapshot in progress. The ledger refers to it, so it stays where it is.
+    struct Entry {
+        Ticket ticket = 0;
+        bool is_inherited = false;  // it started before a fork, and no thread of this process has read with it since
+        bool has_stopped = false;
+    };
+
+    void start(Entry& entry);
+
+    // Stops a snapshot that has not stopped.
+    void stop(Entry& entry);
+
+    // Returns whether a thread may read with the snapshot now; a writer waits for it from then on.
+    bool may_read(Entry& entry) { return entry.is_inherited ? renew(entry) : !entry.has_stopped; }
 
     // Returns the number of a retirement that happens now. Snapshots that started before have this ticket or a lower
     // one.
@@ -34,15 +49,21 @@ public:
     // Returns the lowest ticket in use. No reader uses objects retired with a lower number.
     Ticket oldest() const;
 
-    // Waits until every snapshot with `number` or a lower ticket has stopped.
+    // Waits until every snapshot with `number` or a lower ticket has stopped. Stops those that a forked child
+    // inherited.
     void wait_until_unreferenced(Ticket number);
 
+    // Held during a fork, so that the child finds the entries whole.
+    std::mutex& mutex() { return mutex_; }
+    void renew_in_child();
+
 private:
+    bool renew(Entry& entry);
     Ticket oldest_locked() const;
 
     mutable std::mutex mutex_;
     std::condition_variable one_stopped_;
-    std::vector<Ticket> out_;      // tickets in use, one per open snapshot
+    std::vector<Entry*> out_;      // the snapshots in progress
     Ticket next_ = 0;              // number of the next retirement
     std::size_t num_waiting_ = 0;  // threads in wait_until_unreferenced()
 };

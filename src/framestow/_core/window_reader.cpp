@@ -303,7 +303,7 @@ void read_on_threads(const Batch& batch, std::size_t num_threads) {
 
 void read_windows(const Snapshot& snapshot, const WindowRequests& requests, std::size_t length, StackPadding padding,
                   std::size_t num_threads, std::uint8_t* out) {
-    if (snapshot.has_stopped()) {
+    if (!snapshot.may_read()) {
         throw std::invalid_argument("this snapshot has stopped: its frames may have been evicted; start another");
     }
     Batch batch{snapshot, requests, length, padding, out, {}};

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +31,7 @@ from framestow.distributed.ray import START_S, Calls
 from framestow.distributed.shard import EPOCH_BITS, NO_LIMIT, Answer, Limit, Rows, Updates
 from framestow.errors import ActorLostError, InvalidSettingsError, NothingToSampleError, StepTimeoutError
 from framestow.frames.observation_spec import map_arrays
+from framestow.replay.forked_locks import ForkSafeLock
 from framestow.replay.reading.batch import MEMBER_SHIFT, Batch, SequenceBatch
 from framestow.replay.reading.sampling import observation_parts
 from framestow.replay.reading.sequences import SequenceShape, sequence_part
@@ -93,7 +93,7 @@ class ShardGroup:
     ) -> None:
         self.calls, self.limiter, self.counts, self.timeout_s = calls, limiter, counts, timeout_s
         self.settings, self._sampler, self._generator = settings, sampler, generator
-        self.lock = threading.RLock()
+        self.lock = ForkSafeLock(order=0)  # before those of local shards' memories
         """Held for every change of what the replay knows of its shards."""
         self._known = [_Known() for _ in range(calls.num_objects)]
         self.num_open = 0  # draws that were neither unpacked nor stopped

@@ -16,6 +16,7 @@ from framestow.checks import one_of, real_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError, NothingToSampleError
 from framestow.frames.observation_spec import map_arrays
 from framestow.interface import CHANGES, LacksCalls, one_line, plural
+from framestow.replay.forked_locks import call_in_children
 from framestow.replay.memory import check_batch_size
 from framestow.replay.reading.batch import MEMBER_SHIFT, Batch, SequenceBatch
 from framestow.replay.reading.sequences import Borders, SequenceShape
@@ -91,8 +92,15 @@ class ReplayEnsemble(LacksCalls):
         rule = f"{most} members are owed fractions of rows; give carried of an earlier ensemble"
         self.carried = _check_numbers("carried", zeros if carried is None else carried, most, -most, most, rule)
         """Rows that each member is owed: less than 1, and below 0 where it gave too many."""
-        self._lock = threading.Lock()  # held while rows are counted, and while an array is taken
+        # Held while rows are counted and drawn, and while an array is taken. A forked child makes it anew: what a
+        # thread of the parent counted at the fork is carried there.
+        self._lock = threading.Lock()
         self._pool = OutputPool()
+        call_in_children(self)
+
+    def enter_child(self) -> None:
+        """Make the lock anew, which a thread of the parent may hold."""
+        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         def details() -> Iterator[str]:

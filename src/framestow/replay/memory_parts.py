@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +20,7 @@ from framestow.replay.eviction.budget import COMMITS, STEP_COPIES, Budget
 from framestow.replay.eviction.byte_amounts import KIB, format_bytes
 from framestow.replay.eviction.retention import DamagedSegments, OnDamage
 from framestow.replay.forked_draws import ForkedGenerator
+from framestow.replay.forked_locks import ForkSafeLock
 from framestow.replay.samplers.notified_sampler import NotifiedSampler
 from framestow.replay.samplers.sampler import Indices, Sampler, check_is_sampler
 from framestow.replay.settings.memory_settings import MemorySettings
@@ -64,7 +64,7 @@ class MemoryParts:
         # Draws the batches. Evictions at random have a generator of their own (``RandomRetention``).
         self.generator = ForkedGenerator(self.seed)
         # Held for every change of the parts, and for every draw. Unpacking a batch happens without it.
-        self.lock = threading.RLock()
+        self.lock = ForkSafeLock(order=1)
         self._step_copies = self._sampler_copies = 1  # of a step and of its part of the sampler, in RAM and files
         self.refusal: Exception | None = None
         """Error that the next step raises instead of being stored (``refuse_steps``)."""

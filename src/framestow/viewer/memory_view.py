@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from framestow.errors import IncompatibleError
 from framestow.frames.frame_spec import ArraySpec
+from framestow.replay.forked_locks import call_in_children
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.reports.facts import OF_A_MEMORY, shown_in
 from framestow.replay.reports.inspection import OF_A_STORE, StoredSteps, find_files
@@ -77,6 +78,7 @@ class MemoryView:
         self._sampler_note = sampler_note
         # One resource is made at a time; charts, which take long, beside another one.
         self._lock, self._lock_of_charts = threading.Lock(), threading.Lock()
+        call_in_children(self)
         self._kinds: dict[str, Callable[..., bytes]] = {
             "memory": self._memory,
             "episodes": self._episodes,
@@ -142,6 +144,10 @@ class MemoryView:
                 return self._kinds[kind](*map(int, numbers))
             except TypeError as error:
                 raise LookupError(f"{name!r} is no resource: it has too many or too few numbers; {error}") from error
+
+    def enter_child(self) -> None:
+        """Make the locks anew, which a thread of the parent may hold while it makes a resource."""
+        self._lock, self._lock_of_charts = threading.Lock(), threading.Lock()
 
     @property
     def name(self) -> str:

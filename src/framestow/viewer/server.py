@@ -16,6 +16,7 @@ from typing import Any
 
 from framestow.errors import FramestowError
 from framestow.interface import Closing
+from framestow.replay.forked_locks import call_in_children
 from framestow.replay.reports.inspection import find_files
 from framestow.viewer.memory_view import FindAgent, MemoryView
 from framestow.viewer.page import page_html
@@ -64,6 +65,11 @@ class ViewServer(Closing):
         self._server = _BoundedServer((LOCALHOST, 0), self._handler())
         self._is_serving = False
         self.host = f"{LOCALHOST}:{self._server.server_address[1]}"
+        call_in_children(self)
+
+    def enter_child(self) -> None:
+        """Forget the threads of the parent: the one that serves, and one that opens a generation."""
+        self._lock, self._is_serving = threading.Lock(), False
 
     @property
     def address(self) -> str:

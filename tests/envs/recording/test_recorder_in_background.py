@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import numpy as np
@@ -11,6 +12,7 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from framestow.envs import Recorder, SerialVectorEnv
 from framestow.errors import EnvironmentFailedError, IncompatibleError, InvalidStepError, StepTimeoutError
+from oracles.forked_children import fork_and_call
 from oracles.numbered_frames import ListSink, NumberedEnv
 from oracles.patience import PATIENCE_S
 
@@ -106,6 +108,30 @@ def test_close_ends_the_thread_also_with_a_step_in_flight_and_once_is_enough():
     assert sink.num_steps(0) == 0
     with pytest.raises(InvalidStepError, match="recorder is closed"):
         recorder.reset()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_child_steps_in_a_thread_of_its_own_and_waits_for_no_step_of_its_parent():
+    recorder, _ = recorder_over(long_episodes)
+    recorder.reset()
+    recorder.step_async([3])
+    recorder.step_wait()
+
+    def step() -> None:
+        recorder.step_async([2])
+        assert recorder.step_wait()[1].tolist() == [2.0]
+        recorder.close()
+
+    def wait() -> None:
+        with pytest.raises(InvalidStepError, match="no step is in flight"):
+            recorder.step_wait()
+        recorder.close()
+
+    assert fork_and_call(step) == ""
+    recorder.step_async([4])
+    assert fork_and_call(wait) == ""
+    assert recorder.step_wait()[1].tolist() == [4.0]
+    recorder.close()
 
 
 def test_a_plain_step_needs_no_thread():

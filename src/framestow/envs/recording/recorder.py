@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from copy import deepcopy
@@ -90,8 +91,9 @@ class AsyncStep:
         self._env = env
         # Whether the environment has ``step_async`` and ``step_wait``.
         self._has_async_step = _has_async_step(env)
-        # Steps environments without ``step_async``; None until it is needed.
+        # Steps environments without ``step_async``, and the process that has it; None until it is needed.
         self._thread: ThreadPoolExecutor | None = None
+        self._process = os.getpid()
         # Returns the result of the step in flight; None if no step is in flight.
         self._answer: Callable[[], VectorStep] | None = None
         # The step in flight, if the thread makes it.
@@ -107,6 +109,7 @@ class AsyncStep:
 
     def require_none(self) -> None:
         """Raise ``StepPendingError`` while a step is in flight."""
+        self._enter_process()
         if self._answer is not None:
             raise StepPendingError(
                 "a step is in flight: it must end before the next call; call step_wait()", "step_async"
@@ -135,6 +138,7 @@ class AsyncStep:
             StepTimeoutError: the step is not done after ``timeout`` seconds; it is still in flight.
             NoStepPendingError: no step is in flight.
         """
+        self._enter_process()
         if self._answer is None:
             raise NoStepPendingError(
                 "no step is in flight: step_wait() ends a step that step_async() began; call it first", "step_wait"
@@ -152,8 +156,16 @@ class AsyncStep:
         """Discard the step in flight."""
         self._answer = None
 
+    def _enter_process(self) -> None:
+        """In a forked child, forget the thread, which is not there, and the step that it makes in the parent."""
+        if self._process != os.getpid():
+            self._process, self._thread = os.getpid(), None
+            if self._future is not None:
+                self._future = self._answer = None
+
     def close(self) -> None:
         """Wait for the step in flight, discard it and end the thread."""
+        self._enter_process()
         self.drop()
         if self._thread is not None:
             self._thread.shutdown(wait=True)

@@ -14,6 +14,7 @@ from framestow.checks import whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import equal_rows, map_arrays, observation_spec
 from framestow.integrations.drop_in.pickled_memory import PickledMemory, make_memory
+from framestow.replay.forked_locks import call_in_children
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.reading.batch import Batch
 from framestow.replay.settings.observation_layout import MAX_STACK, Stacks, stacks_on
@@ -212,6 +213,11 @@ class ContiguousCopies:
 
     def __init__(self) -> None:
         self._pool, self._lock = OutputPool(), threading.Lock()
+        call_in_children(self)
+
+    def enter_child(self) -> None:
+        """Make the lock anew, which a thread of the parent may hold."""
+        self._lock = threading.Lock()
 
     def of(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return ``array`` if it is C-contiguous, or else a copy; its memory is reused once nobody refers to it."""

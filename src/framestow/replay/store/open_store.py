@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from framestow.checks import real_number
-from framestow.errors import ClosedMemoryError, IncompatibleError
+from framestow.errors import ClosedMemoryError, ForkedMemoryError, IncompatibleError
 from framestow.interface import warn_caller
 from framestow.replay.eviction.byte_amounts import MIB
+from framestow.replay.forked_locks import call_in_children
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.store.format import Commit, FolderContents
@@ -59,6 +60,14 @@ class OpenStore:
         self.is_open = True
         self._logged = ""  # the last error that was logged
         self._num_steps = 0  # calls of make_room, which looks at the unflushed bytes now and then
+        call_in_children(self)
+
+    def enter_child(self) -> None:
+        """Refuse steps in a forked child if the memory lives in the folder; wait for no flush of the parent's."""
+        self._one_at_a_time = threading.Lock()
+        if self._writer is not None:
+            with suppress(ForkedMemoryError):  # then every call of the memory raises it
+                self._parts.refuse_steps(self._not_of_this_process(), for_good=True)
 
     @classmethod
     def create_or_resume(cls, parts: MemoryParts, folder: Path) -> OpenStore:
@@ -173,6 +182,7 @@ class OpenStore:
     @contextmanager
     def _begin_writer(self) -> Iterator[StoreWriter]:
         """Wait until no other call writes; give a writer that has the folder locked, and continues from the memory."""
+        self._check_is_open()
         with self._one_at_a_time:
             if self._writer is not None:
                 self._check_is_open()
@@ -239,7 +249,9 @@ class OpenStore:
         self._flush_unless(lambda: self._change_marker() == self._flushed)
 
     def _flush_unless(self, is_done: Callable[[], bool]) -> None:
-        """Flush, unless the memory is closed or ``is_done`` once no other call writes."""
+        """Flush, unless the memory is closed or of another process, or ``is_done`` once no other call writes."""
+        if self._process != os.getpid():
+            return
         with self._one_at_a_time:
             if self.is_open and self._writer is not None and not is_done():
                 self._write(self._writer, self._writer.pinned, times=self._times)
@@ -285,10 +297,13 @@ class OpenStore:
     def _check_is_open(self) -> None:
         if not self.is_open:
             raise ClosedMemoryError(f"memory {self.path} is closed: it cannot be written; open it again")
-        if self._process != os.getpid():
-            raise ClosedMemoryError(
-                f"memory {self.path} belongs to process {self._process}: a forked child cannot write it; flush it there"
-            )
+        if self._writer is not None and self._process != os.getpid():
+            raise self._not_of_this_process()
+
+    def _not_of_this_process(self) -> ClosedMemoryError:
+        return ClosedMemoryError(
+            f"memory {self.path} belongs to process {self._process}: a forked child cannot write it; flush it there"
+        )
 
 
 class BackgroundFlush:

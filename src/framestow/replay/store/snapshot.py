@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from threading import RLock
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from framestow.replay.forked_locks import ForkSafeLock
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.steps.step_stores import AnySteps
 from framestow.replay.store.format import Arrays
@@ -87,7 +87,7 @@ class BlockCopier:
     def __init__(
         self,
         log: BlockLogWriter,
-        lock: RLock,
+        lock: ForkSafeLock,
         list_keys: Callable[[], PackedKeys],
         copy: Callable[[int, int], bytes],
         versions: Mapping[tuple[int, int], int] = NO_VERSIONS,
