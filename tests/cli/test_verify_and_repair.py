@@ -96,15 +96,13 @@ def test_a_dry_run_prints_the_changes_that_a_repair_makes(saved, capsys):
     for line in (
         f"{name}: 1 block is dropped, and no generation names the file any more",
         "generation 3 keeps 1,076 transitions and loses 1,024",
+        "the intact data is copied into new files\n",
     ):
         assert line in dry
         assert line in done
     assert "framestow repair" not in dry + done
-    assert re.search(
-        r"the intact data is copied into new files: this needs up to [\d.]+ KiB of free disk$", dry, re.MULTILINE
-    )
+    assert re.search(r"^the copy needs up to [\d.]+ KiB of free disk$", dry, re.MULTILINE)
     assert "planned changes:" in dry
-    assert "the intact data is copied into new files\n" in done
     assert "needs up to" not in done
     assert not re.search(r"offset (\d+)\b.*offset \1\b", dry + done)
     assert re.search(r"the damaged files are now in run/memory/damaged-\d{8}-\d{6}$", done, re.MULTILINE)

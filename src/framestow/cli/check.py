@@ -131,6 +131,7 @@ class Repair:
         """Repair the memory, print each change and return the exit code."""
         # Imported here: --help must not wait for them.
         from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
+        from framestow.replay.eviction.byte_amounts import format_bytes  # noqa: PLC0415
         from framestow.replay.store.repair import repair_store  # noqa: PLC0415
 
         folder = find_memory(self.folder).folder
@@ -143,6 +144,8 @@ class Repair:
         console.print("planned changes:" if self.dry_run else "changes made:")
         for action in repair.actions:
             print_line(console, f"  {action}")
+        if self.dry_run and repair.copied_bytes:
+            print_line(console, f"the copy needs up to {format_bytes(repair.copied_bytes)} of free disk")
         if repair.moved_to:
             print_line(console, f"the damaged files are now in {repair.moved_to}")
         return DAMAGED if self.dry_run else WHOLE

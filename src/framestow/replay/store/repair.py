@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 
 from framestow.errors import DamagedDataError
-from framestow.replay.eviction.byte_amounts import format_bytes
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.samplers.notified_sampler import SAMPLERS
 from framestow.replay.samplers.uniform import Uniform
@@ -51,6 +50,8 @@ class RepairResult:
     """One sentence for each action; of a dry run, the actions that a repair would take."""
     moved_to: Path | None
     """Folder with the files that were taken out; ``None`` if nothing was changed."""
+    copied_bytes: int = 0
+    """Free disk that copying the intact data takes, at most; 0 if it stays where it is."""
 
 
 def repair_store(
@@ -83,11 +84,11 @@ def repair_store(
         if found.is_intact:
             return RepairResult(found, [], None)
         repair = _Repair(store, files)
-        actions = list(repair.actions(are_planned=lock is None))
+        actions = list(repair.actions())
         if lock is None:
-            return RepairResult(found, actions, None)
+            return RepairResult(found, actions, None, repair.copied_bytes)
         repair.carry_out(lock)
-        return RepairResult(found, actions, repair.moved_to)
+        return RepairResult(found, actions, repair.moved_to, repair.copied_bytes)
 
 
 @contextmanager
@@ -138,8 +139,13 @@ class _Repair:
         # A generation that repeats another one needs no second copy.
         self._generations = [one for one in self._generations if one.commit.repeats not in numbers]
 
-    def actions(self, *, are_planned: bool) -> Iterator[str]:
-        """Yield the actions as sentences; planned ones say how much disk they need."""
+    @property
+    def copied_bytes(self) -> int:
+        """As of ``RepairResult``."""
+        return self._store.num_bytes if self._is_copied else 0
+
+    def actions(self) -> Iterator[str]:
+        """Yield the planned actions as sentences."""
         for log in self._store.logs.values():
             for path in log.damaged_files:
                 num_lost = len({damage.key for damage in log.damages if damage.file == path and damage.key})
@@ -158,8 +164,7 @@ class _Repair:
                 why = f"its intact data cannot be loaded ({self._unloadable[number]})"
             yield f"generation {number} is dropped: {why}"
         if self._is_copied:
-            needed = f": this needs up to {format_bytes(self._store.num_bytes)} of free disk" if are_planned else ""
-            yield f"the intact data is copied into new files{needed}"
+            yield "the intact data is copied into new files"
         for one in self._generations:
             yield f"generation {one.number} keeps {one.num_transitions:,} transitions and loses {one.num_lost:,}"
             if one.envs_cut_short:
