@@ -160,12 +160,14 @@ class StepRecording:
 
     def _next_step(self, memory: StepSink, step: RecordedStep) -> dict[str, Any]:
         """Append the steps, and begin an episode of each environment that was reset."""
-        was_reset, ended = self.has_ended, step.ended
-        if was_reset.any() and "episode_lost" not in step.infos:
-            self._check_resets(step, was_reset, ended)
+        was_reset, self.has_ended = self.has_ended, step.ended
+        if not was_reset.any():
+            append(memory, step, ~step.lost, step.frames)
+            return step.infos
+        if "episode_lost" not in step.infos:
+            self._check_resets(step, was_reset, self.has_ended)
         append(memory, step, ~(was_reset | step.lost), step.frames)
-        begin(memory, step, was_reset & ~ended)  # an episode lost in its reset step still needs one
-        self.has_ended = ended
+        begin(memory, step, was_reset & ~self.has_ended)  # an episode lost in its reset step still needs one
         return step.infos
 
     def _same_step(self, memory: StepSink, step: RecordedStep) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Uniform(Sampler):
                 f"batch_size is {batch_size}: Uniform(distinct=True) draws no transition twice, and {count:,} can be "
                 "sampled; append more steps first, or sample fewer"
             )
-        ranks = _distinct_ranks(batch_size, count, generator)
+        ranks = generator.choice(count, batch_size, replace=False)
         return Draw(transitions.sampleable_at(ranks), np.ones(batch_size, np.float32))
 
     def total_mass(self, transitions: Sampleable) -> tuple[float, float]:
@@ -67,15 +67,3 @@ class Uniform(Sampler):
     def state(self, transitions: Sampleable) -> dict[str, Any]:  # noqa: ARG002
         """Return ``distinct`` if it is set."""
         return {"distinct": True} if self.distinct else {}
-
-
-def _distinct_ranks(batch_size: int, count: int, generator: np.random.Generator) -> Indices:
-    """Return ``batch_size`` different numbers below ``count``; every order of every choice is equally likely."""
-    if 2 * batch_size > count:
-        return generator.permutation(count)[:batch_size]
-    # Draws again what was drawn before, which is rare.
-    drawn: dict[int, None] = {}
-    while len(drawn) < batch_size:
-        ranks, _ = draw_uniformly(generator.random(batch_size - len(drawn)), 0, count)
-        drawn |= dict.fromkeys(ranks.tolist())
-    return np.fromiter(drawn, np.int64, batch_size)
