@@ -128,8 +128,7 @@ OTHERS = {
     ),
     "stack": ({"stack": 2}, "2", "None"),
     "stack_axis": ({"stack_axis": "none"}, "'none'", "(0, 4)"),
-    "n_step": ({"n_step": 3}, "3", "1"),
-    "capacity": ({"capacity": 50}, "50", "100"),
+    "num_envs": ({"num_envs": 2}, "2", "1"),
     "extras": ({"extras": {"log_prob": np.float32}}, "'log_prob float32'", "'none'"),
 }
 

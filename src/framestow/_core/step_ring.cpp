@@ -102,6 +102,25 @@ std::size_t StepRing::lose_records(const std::vector<std::int64_t>& ascending) {
     return lose_indices(lost);
 }
 
+std::size_t StepRing::forget_lost() {
+    const std::vector<std::int64_t> lost = lost_indices();
+    std::vector<std::int64_t> leading;
+    for (std::size_t row = 0; row < lost.size(); ++row) {
+        const std::size_t begins = row;
+        const auto is_placeholder = [&](std::size_t at) { return records_.is_placeholder(slot(lost[at])); };
+        if (!is_placeholder(row)) {
+            continue;  // `forget` knows its environment
+        }
+        while (row + 1 < lost.size() && lost[row + 1] == lost[row] + 1 && is_placeholder(row + 1)) {
+            ++row;
+        }
+        find_leading_into(lost[begins], lost[row] + 1, leading);
+    }
+    std::sort(leading.begin(), leading.end());
+    leading.erase(std::unique(leading.begin(), leading.end()), leading.end());
+    return lose_indices(leading) + forget(lost.data(), lost.size());
+}
+
 void StepRing::clear(std::vector<Eviction>& evictions) {
     close_episodes();
     evict_before(next_index_, evictions);

@@ -61,6 +61,10 @@ public:
     // may include them, become unsampleable. Returns how many were sampleable.
     std::size_t lose_records(const std::vector<std::int64_t>& ascending);
 
+    // Forgets all lost steps again, since returns reach more of them after n_step was raised. Returns how many steps
+    // were sampleable.
+    std::size_t forget_lost();
+
     // Sets which indices are in the ring, after their slots were restored; none is lost or pending.
     void restore_span(std::int64_t oldest, std::int64_t next_index);
 

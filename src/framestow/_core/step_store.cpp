@@ -24,12 +24,16 @@ void StepStore::begin(const std::int32_t* env_ids, std::size_t count) {
     make_settled_sampleable();
 }
 
+void StepStore::close_episode(std::size_t env_id) {
+    cursors_.close(env_id);
+    settle(env_id);
+    make_settled_sampleable();
+}
+
 void StepStore::close_episodes() {
     for (std::size_t env_id = 0; env_id < num_envs(); ++env_id) {
-        cursors_.close(env_id);
-        settle(env_id);
+        close_episode(env_id);
     }
-    make_settled_sampleable();
 }
 
 void StepStore::append(const Steps& steps, std::int64_t* indices) {

@@ -90,7 +90,8 @@ public:
     // Starts an episode on each of the environments; an open episode ends there.
     void begin(const std::int32_t* env_ids, std::size_t count);
 
-    // Ends every open episode as truncated.
+    // Ends the open episode of an environment, or every open episode, as truncated.
+    void close_episode(std::size_t env_id);
     void close_episodes();
 
     // Evicts transitions, as the retention says, until `count` more fit. Adds the frames that no step needs any more,

@@ -44,9 +44,9 @@ from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.settings.observation_layout import AxisChoice
 from framestow.replay.settings.step_fields import ExtrasSpec
 from framestow.replay.store.format import COUNTS, check_fields
-from framestow.replay.store.open_store import check_settings
 from framestow.replay.store.open_store import keep_only as keep_only_in_store
 from framestow.replay.store.open_store import start_over as start_over_in_store
+from framestow.replay.store.other_settings import check_same_settings
 from framestow.replay.store.reader import StoredMemory
 from framestow.storage.files.file_system import DISK
 from framestow.storage.files.manifest import (
@@ -199,7 +199,7 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
         of_shards, state = read_generation(folder_path("saved", saved[0]).resolve(), generation, self.num_shards)
         for folder, of_shard in of_shards:
             with StoredMemory.open(folder, of_shard) as stored:
-                check_settings(self.settings, stored.settings, folder)
+                check_same_settings(self.settings, stored.settings, folder)
         return of_shards, state
 
     # Storing steps

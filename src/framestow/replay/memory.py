@@ -44,6 +44,7 @@ from framestow.replay.settings.step_fields import ExtrasSpec
 from framestow.replay.step_checks import check_rewards
 from framestow.replay.steps.step_store import unreadable
 from framestow.replay.store.open_store import OpenStore, check_flush_every
+from framestow.replay.store.other_settings import check_settings
 from framestow.replay.store.reader import StoredMemory, read_frames_per_segment
 from framestow.storage.frame_storage import Storage
 
@@ -130,7 +131,8 @@ class ReplayMemory(MemoryProperties, Closing):
             compress better; fewer let less be evicted at once.
         directory: Folder that the memory lives in. Packed frames move to files there, so the memory can be larger than
             RAM, and flushed data survives a crash. If the folder already holds a memory with the same settings, it is
-            resumed: its random generator continues and open episodes are closed as truncated (docs/saving.md).
+            resumed: its random generator continues and open episodes are closed as truncated. ``capacity`` may be
+            larger, ``discount`` and ``n_step`` others, as for ``load`` (docs/saving.md).
         flush_every: Seconds between two flushes in the background, with a ``directory``; ``None`` leaves flushing to
             ``flush``.
         on_damage: What happens when damage is read: ``"raise"`` raises ``DamagedSegmentError`` for a segment, and
@@ -781,6 +783,10 @@ class ReplayMemory(MemoryProperties, Closing):
         generation: int | None = None,
         max_bytes: int | str | None = None,
         seed: int | None = None,
+        *,
+        capacity: int | None = None,
+        n_step: int | None = None,
+        discount: float | None = None,
     ) -> Self:
         """Load the memory in the folder ``path`` into RAM: the same transitions, generator and open episodes.
 
@@ -800,18 +806,28 @@ class ReplayMemory(MemoryProperties, Closing):
             max_bytes: Another budget than the saved one. Transitions are evicted while they are read, until they fit.
             seed: Replaces the saved random generator. ``None`` goes on with it, so two memories that are loaded from
                 one generation draw the same.
+            capacity: A larger one than the saved one. What was evicted stays evicted.
+            n_step: Another one than the saved one; with ``retention="random"`` a smaller one. With a larger one, a
+                transition whose return would include a lost or forgotten step is lost too.
+            discount: Another one than the saved one.
+
+        A new memory with any other settings takes the steps by ``framestow import memory`` (docs/saving.md).
 
         Every byte is verified. Raises ``DamagedDataError``, with the name of the file, for a byte that differs from
         what was written. Raises ``FileNotFoundError`` if nothing was saved there, ``IncompatibleError`` if the saved
-        sampler is not framestow's and ``sampler`` is ``None``, or if too little memory is free, and
-        ``InvalidSettingsError`` for a budget below the memory's minimum.
+        sampler is not framestow's and ``sampler`` is ``None``, if too little memory is free, or for a ``capacity`` or
+        ``n_step`` that the stored steps do not allow, and ``InvalidSettingsError`` for a budget below the memory's
+        minimum.
         """
         seed = check_seed(seed)
         folder, generation = _check_folder_and_generation(path, generation)
         any_memory: Callable[..., Self] = cls
+        given = {"max_bytes": max_bytes, "capacity": capacity, "n_step": n_step, "discount": discount}
+        changes = {name: value for name, value in given.items() if value is not None}
         with StoredMemory.open(folder, generation) as stored:
-            memory = stored.build(partial(any_memory, sampler=sampler, threads=threads, seed=seed), max_bytes)
+            memory = stored.build(partial(any_memory, sampler=sampler, threads=threads, seed=seed), changes)
             with memory.inner.parts.notified_sampler.release_on_error():
+                check_settings(memory.inner.settings, stored.settings, folder)
                 stored.fill(memory.inner.parts)
                 if seed is not None:
                     memory.inner.parts.restart_draws(seed)

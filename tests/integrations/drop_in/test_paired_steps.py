@@ -1,12 +1,13 @@
 """Which frames a drop-in takes its observations for; with the libraries, their own buffers say what comes back."""
 
+import re
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from framestow import FrameSpec
-from framestow.errors import InvalidSettingsError
+from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.integrations.drop_in.paired_steps import PairedSteps
 
 
@@ -41,3 +42,16 @@ def test_colours_are_restored_whatever_frame_stack_takes_them_for(frame_stack):
 
     np.testing.assert_array_equal(np.concatenate([black, black, black, red]), batch.observation)
     np.testing.assert_array_equal(np.concatenate([black, black, red, black]), batch.next_observation)
+
+
+@pytest.mark.parametrize(("name", "stored", "asked"), [("capacity", 12, 24), ("n_step", 1, 2), ("discount", 0.9, 0.5)])
+def test_a_buffer_of_other_settings_does_not_resume_and_names_the_import(name, stored, asked, tmp_path):
+    settings = {"capacity": 12, "action_space": 5, "n_step": 1, "discount": 0.9, "flush_every": None}
+    PairedSteps(FrameSpec((4, 4)), directory=tmp_path, **settings).memory.close()
+
+    message = (
+        f"{name} is {asked}: the memory in {tmp_path} has {stored}; give the same value, another directory, or a new "
+        f"memory: framestow import memory {tmp_path} --to NEW"
+    )
+    with pytest.raises(IncompatibleError, match=re.escape(message)):
+        PairedSteps(FrameSpec((4, 4)), directory=tmp_path, **settings | {name: asked})

@@ -573,6 +573,10 @@ void bind_steps(nb::module_& module) {
              nb::arg("stretch_starts"), nb::arg("is_open"), nb::arg("unreadable_before"))
         .def("begin", &begin, nb::arg("env_ids"))
         .def("close_episodes", [](BoundSteps& self) { self.store().close_episodes(); })
+        .def(
+            "close_episode",
+            [](BoundSteps& self, std::int64_t env_id) { self.store().close_episode(self.checked_env(env_id)); },
+            nb::arg("env_id"))
         .def("append", &append, nb::arg("env_ids"), nb::arg("actions"), nb::arg("rewards"), nb::arg("terminated"),
              nb::arg("truncated"), nb::arg("borders").none() = nb::none(), nb::arg("extras").none() = nb::none())
         .def(
@@ -671,7 +675,8 @@ void bind_steps(nb::module_& module) {
             [](BoundRing& self, nb::handle indices) {
                 return self.ring().lose_records(BorrowedColumn(indices, "indices").copy());
             },
-            nb::arg("indices"));
+            nb::arg("indices"))
+        .def("forget_lost", [](BoundRing& self) { return self.ring().forget_lost(); });
 
     nb::class_<BoundBlocks, BoundSteps>(module, "StepBlocks")
         .def(nb::init<nb::handle, const nb::object&>(), nb::arg("settings"), nb::arg("retention"))

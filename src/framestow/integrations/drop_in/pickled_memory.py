@@ -17,12 +17,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from framestow.checks import folder_path
 from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.interface import warn_caller
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.steps.ring_steps import SPAN
 from framestow.replay.store.open_store import start_over
-from framestow.replay.store.reader import StoredMemory, read_frames_per_segment
+from framestow.replay.store.other_settings import describe_difference
+from framestow.replay.store.reader import StoredMemory, read_frames_per_segment, read_settings
 
 PIECE_BYTES = 1 << 14  # an unpickler has a thousand pieces in RAM at once
 PREFIX = "framestow-"  # of temporary folders
@@ -35,10 +37,13 @@ def make_memory(*, resumes: bool = True, **arguments: Any) -> ReplayMemory:
     """Return a new ``ReplayMemory``. With a ``directory`` that has one, it resumes that one, and warns of it.
 
     Raises:
-        IncompatibleError: ``resumes`` is false, and the directory has a memory.
+        IncompatibleError: ``resumes`` is false, and the directory has a memory; or it has another ``capacity``,
+            ``n_step`` or ``discount``.
     """
-    if not resumes and arguments["directory"] is not None:
-        refuse_used(arguments["directory"])
+    if arguments.get("directory") is not None:
+        if not resumes:
+            refuse_used(arguments["directory"])
+        refuse_other_settings(arguments)
     memory = ReplayMemory(**arguments)
     if memory.directory is not None:
         _in_folders[memory] = arguments["flush_every"]
@@ -58,6 +63,18 @@ def refuse_used(folder: Path) -> None:
             f"memory {folder} has the observations of another buffer: what that buffer saved has its actions and "
             "rewards; load that, or give another directory"
         )
+
+
+def refuse_other_settings(arguments: Mapping[str, Any]) -> None:
+    """Raise ``IncompatibleError`` if the memory in a ``directory`` has another size or other returns.
+
+    ``ReplayMemory`` itself would take some of these, but a buffer numbers its rows by its own size.
+    """
+    folder = folder_path("directory", arguments["directory"])
+    stored = read_settings(folder)
+    for name in ("capacity", "n_step", "discount"):
+        if stored is not None and name in arguments and arguments[name] != getattr(stored, name):
+            raise IncompatibleError(describe_difference(name, arguments[name], getattr(stored, name), folder))
 
 
 def discard(memory: ReplayMemory) -> None:

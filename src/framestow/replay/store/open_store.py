@@ -21,8 +21,8 @@ from framestow.interface import warn_caller
 from framestow.replay.eviction.byte_amounts import MIB
 from framestow.replay.forked_locks import call_in_children
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.store.format import Commit, FolderContents
+from framestow.replay.store.other_settings import check_settings
 from framestow.replay.store.reader import StoredMemory
 from framestow.replay.store.writer import StoreWriter
 from framestow.storage.files.block_log import FILE_BYTES
@@ -378,20 +378,6 @@ def start_over(path: str | PathLike[str], *, keeps_pinned: bool, files: FileSyst
                 "without a checkpoint a run starts again; put the checkpoint back, or move the memory away"
             )
         writer.keep_only(None)
-
-
-NOT_COMPARED = {"label", "max_bytes"}  # labels are informative; a smaller budget evicts transitions
-
-
-def check_settings(asked: MemorySettings, stored: MemorySettings, folder: Path) -> None:
-    """Raise ``IncompatibleError`` about the first argument that differs; the spaces come first."""
-    wanted, there = asked.described(), stored.described()
-    for name in {"observation_space": None, "action_space": None} | wanted | there:
-        if wanted.get(name) != there.get(name) and name not in NOT_COMPARED:
-            raise IncompatibleError(
-                f"{name} is {wanted.get(name)!r}: the memory in {folder} has {there.get(name)!r}; give the same value "
-                "or another directory"
-            )
 
 
 def _warn_of_crash(folder: Path, commit: Commit) -> None:

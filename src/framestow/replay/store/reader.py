@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from framestow.replay.eviction.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.settings.step_fields import slot_record
-from framestow.replay.steps.ring_steps import SPAN
+from framestow.replay.steps.ring_steps import SPAN, RingSteps
 from framestow.replay.steps.step_store import EPISODE_KEYS, StepKey
 from framestow.replay.steps.step_stores import AnySteps, make_step_store
 from framestow.replay.store.consistency import check_parts, check_steps
@@ -120,15 +120,15 @@ class StoredMemory(Closing):
 
         return read_while_written(folder, read, files)
 
-    def build(self, make: Callable[..., Built], max_bytes: int | str | None = None, *, in_files: bool = False) -> Built:
-        """Call ``make`` with the arguments of a memory of this generation's settings, or with another budget.
+    def build(
+        self, make: Callable[..., Built], changes: Mapping[str, Any] | None = None, *, in_files: bool = False
+    ) -> Built:
+        """Call ``make`` with the arguments of a memory of this generation's settings, and ``changes`` of them.
 
         Raises:
             IncompatibleError: this machine has too little memory for it, with ``in_files`` as in ``fill``.
         """
-        arguments = convert_settings(self._folder, self.commit, MemorySettings.arguments_of)
-        if max_bytes is not None:
-            arguments["max_bytes"] = max_bytes
+        arguments = convert_settings(self._folder, self.commit, MemorySettings.arguments_of) | dict(changes or {})
         budget = arguments.get("max_bytes")
         self.check_room(None if budget is None else parse_bytes(budget), in_files=in_files)
         try:
@@ -158,7 +158,7 @@ class StoredMemory(Closing):
         return convert_settings(self._folder, self.commit, MemorySettings.from_state)
 
     def fill(self, parts: MemoryParts, *, in_files: bool = False) -> None:
-        """Restore the stored data into the parts of a new memory that was built with ``settings``.
+        """Restore the stored data into the parts of a new memory, of ``settings`` or of others that it takes.
 
         With ``in_files``, packed segments stay in their files and are first read and verified when a batch needs them.
         If the memory skips damage, damaged blocks are left out.
@@ -170,6 +170,8 @@ class StoredMemory(Closing):
         with self._naming_contradictions():
             parts.steps.block_versions = self.block_versions
             parts.damage.num_transitions += parts.steps.restore(self.arrays, partial(self._read_steps, parts))
+            if isinstance(parts.steps, RingSteps) and parts.settings.n_step > self.settings.n_step:
+                parts.steps.forget_lost()
             parts.restore(self.commit.memory, self.arrays)
             damaged = list(self._fill_sealed(parts, in_files))
             self._fill_open(parts)
@@ -367,6 +369,18 @@ def read_frames_per_segment(folder: Path) -> int | None:
     def read(contents: FolderContents) -> int | None:
         newest = contents.newest.whole() if contents.newest else None
         return newest.frames_per_segment if newest and not newest.is_empty else None
+
+    return read_while_written(folder, read)
+
+
+def read_settings(folder: Path) -> MemorySettings | None:
+    """Return the settings of the memory in ``folder``; ``None`` if there is none."""
+
+    def read(contents: FolderContents) -> MemorySettings | None:
+        newest = contents.newest.whole() if contents.newest else None
+        if newest is None or newest.is_empty:
+            return None
+        return convert_settings(folder, newest, MemorySettings.from_state)
 
     return read_while_written(folder, read)
 
