@@ -10,6 +10,7 @@ Minari and HDF5 need the extra ``framestow[offline]``. docs/libraries/logged-dat
 ``ArrayData``               a file of D4RL or d3rlpy, or ``.npz``: ``ArrayData.open(file).import_into(memory)``
 ``export_arrays``           writes a memory's episodes to such a file
 ``from_stable_baselines3``  a memory of a replay buffer of Stable-Baselines3
+``MemoryData``              the steps of another memory: ``MemoryData.open(folder).import_into(memory)``
 ``Transferred``             result of an import or export: counts, skipped steps and notes
 ==========================  =======================================================================
 """
@@ -23,6 +24,7 @@ from framestow.interface import lazy_names
 if TYPE_CHECKING:
     from framestow.offline.arrays import ArrayData, export_arrays, from_stable_baselines3
     from framestow.offline.dqn_replay import DqnReplay
+    from framestow.offline.memory_data import MemoryData
     from framestow.offline.minari import MinariData
     from framestow.offline.minari_export import MinariDescription, export_minari
     from framestow.offline.transfer import Transferred
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArrayData",
     "DqnReplay",
+    "MemoryData",
     "MinariData",
     "MinariDescription",
     "Transferred",
@@ -41,6 +44,7 @@ __all__ = [
 _MODULES = {
     "ArrayData": "arrays",
     "DqnReplay": "dqn_replay",
+    "MemoryData": "memory_data",
     "MinariData": "minari",
     "MinariDescription": "minari_export",
     "Transferred": "transfer",

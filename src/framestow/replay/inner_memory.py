@@ -149,6 +149,13 @@ class InnerMemory:
         """Start an episode in each of ``env_ids``, all by default, with a whole observation."""
         self.begin(self.settings.layout.flatten(observations), env_ids, are_whole=True)
 
+    def close_episode(self, env_id: int) -> None:
+        """End the open episode of an environment, if it has one, as a reset does: without a flag."""
+        with self.lock:
+            self.parts.raise_refusal()
+            self.parts.num_changes += 1
+            self.steps.close_episode(env_id)
+
     def append(self, step: tuple[Any, ...]) -> npt.NDArray[np.int64]:
         """Store the fields of a ``Step``, and whether its frames are whole observations; return its indices."""
         indices: npt.NDArray[np.int64] = self._store(self.core.plan_append, check_append, step)

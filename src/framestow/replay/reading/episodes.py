@@ -6,9 +6,10 @@ reward, and whether they are complete.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -213,6 +214,10 @@ class StoredEpisode:
         Tuple observations, return one array per key or part. Raises ``IndexError`` for observations outside this
         episode, or evicted since.
         """
+        return self._settings.layout.join(self.stacks(first, before))
+
+    def stacks(self, first: int = 0, before: int | None = None) -> list[npt.NDArray[Any]]:
+        """Return what ``observations`` returns as frames, ``(n, depth, *frame)`` for each array, oldest first."""
         stop = len(self) + 1 if before is None else before
         if not 0 <= first <= stop <= len(self) + 1:
             raise IndexError(
@@ -227,7 +232,7 @@ class StoredEpisode:
             piece = tuple(part[here] for part in parts)
             env_ids = np.full(len(rows), self.env_id, np.int32)
             self._storage.windows(env_ids, self._first_position + rows, self._counts[rows], piece, padding)
-        return layout.join(parts)
+        return parts
 
 
 def iterate_episodes(parts: MemoryParts) -> Iterator[StoredEpisode]:
@@ -240,6 +245,27 @@ def iterate_episodes(parts: MemoryParts) -> Iterator[StoredEpisode]:
         env_ids, positions, num_steps, _, _, beginnings = (column.tolist() for column in parts.steps.readable_spans())
     for env_id, first, length, beginning in sorted(zip(env_ids, positions, num_steps, beginnings, strict=True)):
         yield read_episode(parts, env_id, first, length, has_beginning=first == beginning)
+
+
+class StepSpan(NamedTuple):
+    """Consecutive readable steps of one episode: ``length`` from the one that starts at the frame at ``first``."""
+
+    env_id: int
+    first: int
+    length: int
+    has_beginning: bool
+
+
+def spans_by_age(parts: MemoryParts) -> list[StepSpan]:
+    """Return the stored episodes, and parts of episodes, in the order of their last steps: what ended first is first.
+
+    (With random retention, steps of several environments are in order up to a segment.)
+    """
+    with parts.lock:
+        env_ids, firsts, lengths, _, _, beginnings = parts.steps.readable_spans()
+        order = np.argsort(parts.steps.find_steps(env_ids, firsts + lengths - 1), kind="stable")
+    columns = (column[order].tolist() for column in (env_ids, firsts, lengths, beginnings == firsts))
+    return list(itertools.starmap(StepSpan, zip(*columns, strict=True)))
 
 
 def read_episode(parts: MemoryParts, env_id: int, first: int, length: int, *, has_beginning: bool) -> StoredEpisode:
