@@ -299,7 +299,7 @@ def test_the_examples_of_a_help_are_arguments_that_the_command_takes(
 
 
 @pytest.mark.parametrize(
-    ("group", "formats"), [("import", ["dqn-replay", "minari", "arrays"]), ("export", ["minari", "arrays"])]
+    ("group", "formats"), [("import", ["dqn-replay", "minari", "memory", "arrays"]), ("export", ["minari", "arrays"])]
 )
 def test_a_group_of_commands_lists_them(group: str, formats: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([group, "--help"]) == 0
@@ -528,6 +528,7 @@ WRITING = {  # by command: what it writes, where {} is a folder that cannot be w
     "train Pong --run-dir {}/run": "run-dir",
     "import dqn-replay nothing --to {}/store": "to",
     "import minari nothing --to {}/store": "to",
+    "import memory nothing --to {}/store": "to",
     "export minari nothing --to {}/data --dataset-id a-v0": "to",
     "bench Pong --out {}/bench": "out",
 }

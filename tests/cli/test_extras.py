@@ -45,6 +45,7 @@ NEEDED = {  # arguments with which each command comes to what it needs
     "repair": ["memory"],
     "import dqn-replay": ["logs", "--to", "imported"],
     "import minari": ["memory", "--to", "imported"],
+    "import memory": ["memory", "--to", "copied"],
     "export minari": ["memory", "--to", "data", "--dataset-id", "a/b-v0"],
     "import arrays": ["steps.hdf5", "--to", "imported"],
     "export arrays": ["memory", "--to", "new.hdf5"],

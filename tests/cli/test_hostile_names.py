@@ -80,6 +80,9 @@ CASES = {  # by command: its arguments, where {} is the folder
     "repair": [f"{{}}/{name}" for name in ("memory", "damaged --dry-run", "torn", "stranger", "run", "logs")],
     "import dqn-replay": ["{}/logs --to {}/new", "{} --to {}/memory"],
     "import minari": ["{}/minari/data --to {}/new", "{}/memory --to {}/memory"],
+    "import memory": [
+        f"{{}}/{name} --to {{}}/new" for name in ("memory", "damaged", "torn", "stranger", "run", "memory {}/damaged")
+    ],
     "export minari": ["{}/memory --to {}/data --dataset-id {}-v0", "{}/memory --to {}/m --dataset-id a-v0 --author {}"],
     "import arrays": ["{}/steps.npz --to {}/new", "{}/steps.hdf5 --to {}/new", "{} --to {}/memory"],
     "export arrays": ["{}/memory --to {}/steps.npz", "{}/damaged --to {}/new.npz", "{}/stranger --to {}.{}"],

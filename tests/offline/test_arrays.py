@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,7 +37,8 @@ STEPS = {"observations": (6, 5), "actions": (6,), "rewards": (6,), "terminals": 
 
 def imported(path: Path, **choice) -> ReplayMemory:
     data = ArrayData.open(path, **choice)
-    memory = ReplayMemory(data.num_steps, data.observation_space, data.action_space, discount=DISCOUNT, seed=0)
+    settings = {"discount": DISCOUNT, "seed": 0} | data.settings
+    memory = ReplayMemory(data.num_steps, data.observation_space, data.action_space, **settings)
     transferred = data.import_into(memory)
     memory.inner.parts.check()
     assert len(memory) == transferred.transitions == data.num_steps
@@ -94,6 +97,95 @@ def test_any_play_is_written_as_played_and_comes_back_the_same(space: str, layou
         is_marked = layout != "d3rlpy" and is_last and not step.terminated
         expected = step.action, step.reward, step.terminated, step.truncated or is_marked
         assert expected == (batch.action[row], batch.reward[row], batch.terminated[row], batch.truncated[row])
+    assert batch.extras["number"].tolist() == [number for numbers in play.by_env for number in numbers]
+
+
+ACTIONS = {
+    "Discrete": (Discrete(6), 5),
+    "another start": (Discrete(6, start=-3), -3),
+    "MultiDiscrete": (MultiDiscrete([3, 4]), [2, 3]),
+    "one of MultiDiscrete": (MultiDiscrete([7]), [6]),
+    "MultiBinary": (MultiBinary(3), [0, 1, 1]),
+    "Box": (Box(-1, 1, (2,), np.float64), [0.1, 0.2]),
+}
+KEPT = {"log_prob": np.float32, "is_liked": np.bool_, "goal": (np.int16, (2, 3))}
+
+
+@pytest.mark.parametrize("layout", FILES)
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_a_file_keeps_discount_n_step_action_space_and_extras(kind: str, layout: str, tmp_path: Path):
+    space, action = ACTIONS[kind]
+    memory = ReplayMemory(100, FrameSpec((3,)), space, n_step=3, discount=0.9, extras=KEPT, seed=0)
+    for step in range(7):
+        extras = {"log_prob": -step, "is_liked": step == 2, "goal": np.full((2, 3), step, np.int16)}
+        row = np.full((2, 3), step, np.uint8)
+        memory.add(row[0], action, step, row[1] + 1, step == 6, False, extras=extras)
+
+    export_arrays(memory, tmp_path / FILES[layout], layout)
+    again = imported(tmp_path / FILES[layout])
+
+    assert (again.discount, again.n_step) == (0.9, 3)
+    assert memory.inner.settings.action == again.inner.settings.action
+    assert memory.inner.settings.extras == again.inner.settings.extras
+    [old], [new] = memory.episodes(), again.episodes()
+    for name in KEPT:
+        np.testing.assert_array_equal(old.extras[name], new.extras[name])
+    np.testing.assert_array_equal(old.actions, new.actions)
+    assert memory.get(np.arange(7)).reward.tolist() == again.get(np.arange(7)).reward.tolist()
+
+
+def test_a_memory_may_have_fewer_extras_than_the_file_and_no_other(tmp_path: Path):
+    memory = ReplayMemory(100, FrameSpec((3,)), 4, extras=KEPT, seed=0)
+    extras = {"log_prob": -1, "is_liked": True, "goal": np.zeros((2, 3), np.int16)}
+    memory.add(np.zeros(3, np.uint8), 0, 0, np.zeros(3, np.uint8), True, False, extras=extras)
+    export_arrays(memory, tmp_path / "made.npz", "npz")
+    data = ArrayData.open(tmp_path / "made.npz")
+
+    fewer = ReplayMemory(100, FrameSpec((3,)), 4, extras={"log_prob": np.float32})
+    [note] = data.import_into(fewer).notes
+    other = ReplayMemory(100, FrameSpec((3,)), 4, extras={"log_prob": np.float64})
+    with pytest.raises(InvalidSettingsError, match=r"memory has the extra log_prob float64: .*made.npz has goal int16"):
+        data.import_into(other)
+
+    assert note == "extras are left out, which the memory does not have: goal int16 2x3, is_liked bool"
+    assert [-1.0] == fewer.get([0]).extras["log_prob"].tolist()
+    assert not len(other)
+
+
+WRONG_TEXTS = {
+    "no JSON": "{",
+    "no discount": "{}",
+    "a discount of 2": json.dumps({"discount": 2, "n_step": 1, "action_space": None, "extras": {}}),
+    "a list": "[]",
+    "an action of text": json.dumps(
+        {"discount": None, "n_step": None, "action_space": {"shape": [1], "dtype": "object"}, "extras": {}}
+    ),
+    "a large action": json.dumps(
+        {"discount": None, "n_step": None, "action_space": {"shape": [10**9], "dtype": "int8"}, "extras": {}}
+    ),
+    "an extra that is not there": json.dumps(
+        {"discount": None, "n_step": None, "action_space": None, "extras": {"cost": ["float32", []]}}
+    ),
+    "an action of another shape": json.dumps(
+        {"discount": None, "n_step": None, "action_space": {"shape": [2], "dtype": "float32"}, "extras": {}}
+    ),
+}
+
+
+@pytest.mark.parametrize("file", ["made.npz", "made.hdf5"])
+@pytest.mark.parametrize("name", WRONG_TEXTS)
+def test_a_file_that_says_what_no_memory_has_is_refused(name: str, file: str, tmp_path: Path):
+    text = WRONG_TEXTS[name]
+    arrays = flat_steps()
+    if file.endswith("npz"):
+        arrays["framestow"] = np.frombuffer(text.encode(), np.uint8)
+    path = write(tmp_path / file, arrays)
+    if file.endswith("hdf5"):
+        with h5py.File(path, "a") as opened:
+            opened.attrs["framestow"] = text
+
+    with pytest.raises(DamagedDataError, match=rf"{re.escape(str(path))}.*; make the file again"):
+        ArrayData.open(path)
 
 
 def test_d3rlpy_has_an_array_for_each_episode_and_each_part_of_a_tuple(tmp_path: Path):
@@ -521,7 +613,7 @@ def test_a_written_npz_file_is_compressed_and_read_by_numpy_alone(tmp_path: Path
     with zipfile.ZipFile(tmp_path / "made.npz") as archive:
         assert {info.compress_type for info in archive.infolist()} == {zipfile.ZIP_DEFLATED}
         assert archive.testzip() is None
-    assert sorted(np.load(tmp_path / "made.npz")) == sorted([*STEPS, "next_observations"])
+    assert sorted(np.load(tmp_path / "made.npz")) == sorted([*STEPS, "framestow", "next_observations"])
 
 
 @pytest.mark.parametrize("optimized", [False, True])

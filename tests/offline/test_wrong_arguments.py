@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from framestow import ReplayMemory
-from framestow.offline import DqnReplay, MinariData, MinariDescription, export_minari
+from framestow.offline import (
+    ArrayData,
+    DqnReplay,
+    MemoryData,
+    MinariData,
+    MinariDescription,
+    export_arrays,
+    export_minari,
+)
 from oracles.dopamine_memory import write_dopamine_log
 from oracles.small_plays import SmallPlay
 from oracles.wrong_values import Call, Made, assert_wrong_values_are_refused, each_argument
@@ -40,6 +48,18 @@ def dataset():
     return "made"
 
 
+def saved():
+    if not os.path.exists("saved"):
+        played().save("saved")
+    return "saved"
+
+
+def arrays():
+    if not os.path.exists("arrays.npz"):
+        export_arrays(played(), "arrays.npz", "npz")
+    return "arrays.npz"
+
+
 def stacked(**given):
     return MinariData.open(dataset(), **given)
 
@@ -62,6 +82,27 @@ CALLS = {
         lambda **given: replay_of().import_into(**given),
         {"memory": Made(lambda: ReplayMemory(20, played().inner.settings.frame, 9, stack=4)), "progress": show},
         skips={"progress": "class"},
+    ),
+    "MemoryData.open": Call(
+        lambda **given: MemoryData.open(**{"path": saved(), **given}),
+        {"generation": None, "skip_bad": False},
+        {"generation": "None", "skip_bad": "True"},
+        skips={"generation": "0"},  # there is no such generation
+    ),
+    "MemoryData.import_into": Call(
+        lambda **given: MemoryData.open(saved()).import_into(**given),
+        {
+            "memory": Made(lambda: ReplayMemory(20, played().inner.settings.frame, 6, stack=4)),
+            "progress": show,
+            "offset": 0,
+        },
+        {"offset": "0"},
+        skips={"progress": "class"},
+    ),
+    "ArrayData.open": Call(
+        lambda **given: ArrayData.open(**{"path": arrays(), **given}),
+        {"num_actions": 6, "layout": None, "keys": (), "filter_key": None, "skip_bad": False},
+        {"num_actions": "None", "layout": "None", "filter_key": "None 'a'", "skip_bad": "True"},
     ),
     "export_minari": Call(
         export_minari,

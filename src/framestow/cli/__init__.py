@@ -31,8 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = run_command_line(given)
         say("", end="")  # Python would print a traceback if what is left to write failed at the end of the process
         return code
-    except KeyboardInterrupt:
-        say("stopped", sys.stderr)
+    except KeyboardInterrupt as stopped:  # its text says what is there
+        say(": ".join(["stopped", *map(str, stopped.args)]), sys.stderr)
         return INTERRUPTED
     except OutputClosedError:
         discard_output(sys.stdout)

@@ -56,7 +56,10 @@ COMMANDS: dict[str, CommandEntry] = {
         CommandEntry("repair", "cli", "check", "Repair", "remove the damaged parts of a replay memory"),
         CommandEntry("import dqn-replay", "cli", "data", "ImportDqnReplay", "read the DQN Replay Dataset"),
         CommandEntry("import minari", "offline", "data", "ImportMinari", "read a Minari dataset"),
-        CommandEntry("import arrays", "offline", "data", "ImportArrays", "read a file of D4RL or d3rlpy, or .npz"),
+        CommandEntry("import memory", "cli", "data", "ImportMemory", "read saved memories into a new one"),
+        CommandEntry(
+            "import arrays", "offline", "data", "ImportArrays", "read files of D4RL, d3rlpy, DrQ-v2, …, or .npz"
+        ),
         CommandEntry("export minari", "offline", "data", "ExportMinari", "write a Minari dataset"),
         CommandEntry("export arrays", "offline", "data", "ExportArrays", "write a file for D4RL or d3rlpy, or .npz"),
         CommandEntry("bench", "bench", "bench", "Bench", "compare replay libraries on this machine"),

@@ -20,6 +20,7 @@ from framestow.cli.printing import ProgressDisplay, print_line
 from framestow.errors import InvalidSettingsError
 from framestow.frames.stacking import StackPadding
 from framestow.interface import plural
+from framestow.offline.layouts import LayoutName
 from framestow.replay.eviction.byte_amounts import format_bytes
 
 if TYPE_CHECKING:
@@ -164,22 +165,35 @@ class ImportMinari:
 
 @dataclasses.dataclass(frozen=True)
 class ImportArrays:
-    """Import an HDF5 file of D4RL or d3rlpy (versions 1 and 2), or a .npz file with D4RL's names.
+    """Import files of arrays: D4RL, d3rlpy (versions 1 and 2), .npz, DrQ-v2, DreamerV1 and V2, v-d4rl, robomimic.
 
       framestow import arrays hopper-medium.hdf5 --to stores/hopper
       framestow import arrays replay.npz --to stores/mine --num-actions 4
+      framestow import arrays exp_local/buffer --to stores/walker --layout episodes
+      framestow import arrays lift/image.hdf5 --to stores/lift --layout robomimic --keys agentview_image
 
-    The names of its arrays say which it is. The folder --to appears when the import is complete.
+    The names of the arrays say whether it is D4RL's or d3rlpy's; give --layout for the others. Episodes: row t has the
+    action and reward that led to observation t, as DrQ-v2, DreamerV1, DreamerV2 and v-d4rl write it (not DreamerV3).
+    The folder --to appears when the import is complete.
     """
 
     file: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]
-    """File with observations, actions, rewards and ends of episodes; next_observations if it has them."""
+    """File with observations, actions, rewards and ends of episodes, or for --layout episodes a folder of files."""
 
     to: Path
     """Folder of the new store."""
 
+    layout: LayoutName | None = None
+    """How to read it. None takes d4rl, d3rlpy or npz by the names of the arrays."""
+
+    keys: tuple[str, ...] = ()
+    """Arrays that are the observation: one is it itself, several are a dict. Of episodes and robomimic."""
+
+    filter_key: str | None = None
+    """Name of a list of demonstrations in a file of robomimic, such as train."""
+
     num_actions: int | None = None
-    """Number of actions if they are integers. None takes the largest action in the file plus one."""
+    """Number of actions if they are integers. None takes that of the file, or the largest action in it plus one."""
 
     skip_bad: bool = False
     """Leave out episodes that cannot be imported, and name them; otherwise the first one ends the import."""
@@ -187,8 +201,11 @@ class ImportArrays:
     capacity: int | None = None
     """Maximum number of transitions; the newest are kept. None keeps all."""
 
-    discount: float = 0.99
-    """Discount factor of the stored transitions."""
+    n_step: int | None = None
+    """Rewards in a transition's return. None takes that of the file, or 1."""
+
+    discount: float | None = None
+    """Discount factor of the stored transitions. None takes that of the file, or 0.99."""
 
     label: str | None = None
     """What played, such as a game. None takes the name of the file."""
@@ -202,15 +219,102 @@ class ImportArrays:
 
         check_output("to", self.to, is_folder=True)
         with ProgressDisplay(console, "checking the file"):
-            data = ArrayData.open(self.file, self.num_actions, skip_bad=self.skip_bad)
+            data = ArrayData.open(
+                self.file,
+                self.num_actions,
+                layout=self.layout,
+                keys=self.keys,
+                filter_key=self.filter_key,
+                skip_bad=self.skip_bad,
+            )
         label = self.file.name if self.label is None else self.label
+        settings: dict[str, Any] = {"discount": 0.99, "label": label} | data.settings
+        settings |= {} if self.n_step is None else {"n_step": self.n_step}
+        discount = settings.pop("discount")
+        options = dataclasses.replace(self, discount=discount if self.discount is None else self.discount)
         spaces = data.observation_space, data.action_space
-        return _import(console, self, "arrays", data, data.num_steps, *spaces, label=label)
+        return _import(console, options, "arrays", data, data.num_steps, *spaces, **settings)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImportMemory:
+    """Read saved memories into a new one with other settings, such as another capacity or n_step.
+
+      framestow import memory stores/old --to stores/new --capacity 2_000_000 --n-step 3
+      framestow import memory runs/Pong runs/Breakout --to stores/both --num-envs 2
+
+    Takes folders of memories, of runs or of checkpoints, one after the other; they are only read. Frames, stack and
+    actions must be equal. The folder --to appears when the import is complete.
+    """
+
+    old: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="OLD ...")]
+    """Folders of the memories to read."""
+
+    to: Path
+    """Folder of the new store."""
+
+    capacity: int | None = None
+    """Maximum number of transitions; the newest are kept. None takes that of the first, or more to keep all."""
+
+    n_step: int | None = None
+    """Rewards in a transition's return. None takes that of the first."""
+
+    discount: float | None = None
+    """Discount factor. None takes that of the first."""
+
+    num_envs: int | None = None
+    """Number of environments; those of the memories follow one another, modulo this. None takes the largest number."""
+
+    stack_padding: StackPadding | None = None
+    """Padding of a stack before the first frame of an episode. None takes that of the first."""
+
+    storage: Literal["packed", "raw"] | None = None
+    """How frames are stored. None takes that of the first."""
+
+    retention: Literal["fifo", "random"] | None = None
+    """Which transitions are evicted. None takes that of the first."""
+
+    max_bytes: str | None = None
+    """Budget in RAM and files, such as "2 GiB". None has no budget."""
+
+    leave_out_labels: bool = False
+    """Give the new store no labels; otherwise memories that share an environment must have the same label."""
+
+    skip_bad: bool = False
+    """Leave out steps that are damaged, and count them; otherwise the first one ends the import."""
+
+    seed: int = 0
+    """Seed of the random generator that samples batches from the store."""
+
+    def run(self, console: Console) -> int:
+        """Import the memories, print the sizes before and after, and return the exit code."""
+        from framestow.cli.saved_memory import find_memories  # noqa: PLC0415 -- slow import
+        from framestow.offline.memory_data import MemoryData, MemoryGroup  # noqa: PLC0415
+
+        check_output("to", self.to, is_folder=True)
+        if not self.old:
+            raise InvalidSettingsError("missing: OLD; framestow import memory --help explains all arguments")
+        with ProgressDisplay(console, "opening the memories"):
+            found = [saved for folder in self.old for saved in find_memories(folder)]
+            memories = [MemoryData.open(one.folder, generation=one.generation, skip_bad=self.skip_bad) for one in found]
+            group = MemoryGroup.of(memories, self.num_envs, keeps_labels=not self.leave_out_labels)
+        settings = group.settings | {"max_bytes": self.max_bytes}
+        for name in ("n_step", "stack_padding", "storage", "retention"):
+            settings |= {} if getattr(self, name) is None else {name: getattr(self, name)}
+        capacity = max(memories[0].memory.capacity, group.num_steps)
+        options = dataclasses.replace(
+            self,
+            capacity=capacity if self.capacity is None else self.capacity,
+            discount=settings.pop("discount") if self.discount is None else self.discount,
+        )
+        settings.pop("discount", None)
+        spaces = settings.pop("observation_space"), settings.pop("action_space")
+        return _import(console, options, "read", group, group.num_steps, *spaces, **settings)
 
 
 def _import(
     console: Console,
-    options: ImportDqnReplay | ImportMinari | ImportArrays,
+    options: ImportDqnReplay | ImportMinari | ImportArrays | ImportMemory,
     name: str,
     source: Source,
     num_steps: int,
@@ -225,21 +329,26 @@ def _import(
     start = time.monotonic()
     capacity = num_steps if options.capacity is None else options.capacity
     settings |= {"discount": options.discount, "seed": options.seed, "flush_every": None}
-    with (
-        fill_path(options.to) as folder,
-        ReplayMemory(capacity, observation_space, action_space, directory=folder, **settings) as memory,
-    ):
-        with ProgressDisplay(console, "importing", "bytes") as show:
-            transferred = source.import_into(memory, _flushing(memory, show))
-        if not transferred.transitions:
-            raise InvalidSettingsError(
-                f"{name}: none of the {sum(transferred.left_out.values()):,} steps can be imported: a step needs the "
-                "beginning of its episode and its next frame; import more of them"
-            )
+    try:
+        with (
+            fill_path(options.to) as folder,
+            ReplayMemory(capacity, observation_space, action_space, directory=folder, **settings) as memory,
+        ):
+            with ProgressDisplay(console, "importing", "bytes") as show:
+                transferred = source.import_into(memory, _flushing(memory, show))
+            if not transferred.transitions:
+                raise InvalidSettingsError(
+                    f"{name}: none of the {sum(transferred.left_out.values()):,} steps can be imported: a step needs "
+                    "the beginning of its episode and its next frame; import more of them"
+                )
+    except KeyboardInterrupt as stopped:
+        raise KeyboardInterrupt(f"{options.to} was not written, and what was read is unchanged") from stopped
     show_transfer(console, transferred, time.monotonic() - start)
     if len(memory) < transferred.transitions:
         print_line(
-            console, f"the store keeps the newest {len(memory):,} transitions; give a larger --capacity to keep more"
+            console,
+            f"the store keeps {'the newest ' if memory.retention == 'fifo' else ''}{len(memory):,} transitions; give a "
+            "larger --capacity to keep more",
         )
     show_bytes(
         console,
@@ -353,7 +462,7 @@ class ExportArrays:
 
     def run(self, console: Console) -> int:
         """Export the store, print the sizes before and after, and return the exit code."""
-        from framestow.offline.arrays import export_arrays  # noqa: PLC0415 -- slow import
+        from framestow.offline.array_export import export_arrays  # noqa: PLC0415 -- slow import
 
         check_output("to", self.to)
         layout = self.layout or ("npz" if self.to.suffix == ".npz" else "d4rl")

@@ -12,7 +12,7 @@ import math
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -24,6 +24,7 @@ from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.extras import check_library, missing_extra
 from framestow.frames.frame_spec import MAX_FRAME_BYTES, MAX_ITEM_BYTES
 from framestow.interface import printable
+from framestow.offline.file_settings import FileSettings
 from framestow.offline.transfer import MOST_INFLATION, reason
 
 Array = npt.NDArray[Any]
@@ -80,7 +81,8 @@ class Column:
     dtype: np.dtype[Any]
     _path: Path
     _source: Any  # an HDF5 dataset, or the open member of a ``.npz`` file
-    _offset: int = 0  # of the first row in that member
+    _offset: int = 0  # of its first row in that member, in bytes
+    _first: int = 0  # number of its first row in the file
 
     def __post_init__(self) -> None:
         if self.dtype.kind not in "biuf" or self.dtype.itemsize > MAX_ITEM_BYTES:
@@ -99,6 +101,10 @@ class Column:
     def row_bytes(self) -> int:
         """Bytes of a row."""
         return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    def from_row(self, first: int) -> Column:
+        """Return the rows from ``first`` on, as an array of their own."""
+        return replace(self, shape=(len(self) - first, *self.shape[1:]), _first=self._first + first)
 
     def pieces(self, start: int, stop: int) -> Iterator[Array]:
         """Yield the rows ``start`` to ``stop`` (excluded) as arrays of this machine's byte order.
@@ -119,9 +125,10 @@ class Column:
         shape = (stop - start, *self.shape[1:])
         try:
             if not isinstance(self._source, zipfile.ZipExtFile):
-                rows = self._source[start:stop] if self.shape else np.asarray(self._source[()])
+                here = slice(self._first + start, self._first + stop)
+                rows = self._source[here] if self.shape else np.asarray(self._source[()])
             else:
-                self._source.seek(self._offset + start * self.row_bytes)
+                self._source.seek(self._offset + (self._first + start) * self.row_bytes)
                 rows = np.frombuffer(self._source.read(len(range(start, stop)) * self.row_bytes), self.dtype)
             return np.ascontiguousarray(rows, self.dtype.newbyteorder("=")).reshape(shape)
         except Exception as error:  # of many kinds, by what is damaged
@@ -129,11 +136,17 @@ class Column:
 
 
 class ArrayFile:
-    """The arrays of an open file, by name."""
+    """The arrays of an open file, by name. Those in a group of an HDF5 file have names such as ``data/obs``."""
 
     def __init__(self, path: Path, source: Any, names: frozenset[str]) -> None:
         self.path, self._source = path, source
         self.names = names
+        self._members: list[Any] = []  # of a ``.npz`` file: while one is open, so is the file
+
+    def close(self) -> None:
+        """Close the arrays that were read."""
+        for member in self._members:
+            member.close()
 
     def column(self, name: str) -> Column:
         """Return the array of this name.
@@ -148,14 +161,63 @@ class ArrayFile:
         except Exception as error:
             raise _damaged(self.path, name, error) from error
 
+    def names_in(self, group: str) -> list[str]:
+        """Return the names of the arrays and groups in a group of an HDF5 file; raise as ``column``."""
+        try:
+            found = self._find(group)
+            if isinstance(found, load_h5py().Dataset):
+                raise ValueError("it is an array, and not a group")
+            return list(found)
+        except Exception as error:
+            raise _damaged(self.path, group, error) from error
+
+    def texts(self, name: str) -> list[str]:
+        """Return the texts of an array of an HDF5 file; raise as ``column``."""
+        try:
+            dataset = self._find(name)
+            check_dataset(dataset)
+            if dataset.dtype.kind not in "SO" or len(dataset.shape) != 1 or dataset.shape[0] > MOST_TEXTS:
+                raise ValueError(f"it has shape {dataset.shape} and dtype {dataset.dtype}, and is no list of texts")
+            return [text.decode() for text in dataset[()]]
+        except Exception as error:
+            raise _damaged(self.path, name, error) from error
+
+    @property
+    def settings(self) -> FileSettings:
+        """What an export wrote of its memory; empty for a file of others.
+
+        Raises:
+            DamagedDataError: it is there and cannot be read.
+        """
+        try:
+            if isinstance(self._source, zipfile.ZipFile):
+                if SETTINGS not in self.names:
+                    return FileSettings()
+                text = self._member(SETTINGS)
+                return FileSettings.of_text(text.read(0, min(len(text), MOST_SETTINGS_BYTES)).tobytes().decode())
+            if SETTINGS not in self._source.attrs:
+                return FileSettings()
+            if self._source.attrs.get_id(SETTINGS).shape:
+                raise ValueError("it is no text")
+            return FileSettings.of_text(str(self._source.attrs[SETTINGS]))
+        except Exception as error:
+            raise _damaged(self.path, SETTINGS, error) from error
+
     def _dataset(self, name: str) -> Column:
-        if name not in self.names:
-            raise ValueError("there is no such array")
-        dataset = linked(self._source, name)
+        dataset = self._find(name)
         if not isinstance(dataset, load_h5py().Dataset):
             raise ValueError("it is a group")
         check_dataset(dataset)
         return Column(name, dataset.shape, dataset.dtype, self.path, dataset)
+
+    def _find(self, name: str) -> Any:
+        """Return a dataset or group of an HDF5 file; raise ``ValueError`` for a link anywhere on the way."""
+        found = self._source
+        for part in name.split("/"):
+            if part not in found:
+                raise ValueError("there is no such array")
+            found = linked(found, part)
+        return found
 
     def _member(self, name: str) -> Column:
         if name not in self.names:
@@ -164,6 +226,7 @@ class ArrayFile:
         if found.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError("it is packed by another method than deflate")
         member = self._source.open(found)
+        self._members.append(member)
         version = np.lib.format.read_magic(member)
         if version not in HEADERS:
             raise ValueError(f"its format is {version}, and not one of {list(HEADERS)}")
@@ -196,7 +259,11 @@ def open_arrays(path: Path) -> Iterator[ArrayFile]:
         raise _damaged(path, "", error) from error
     with source:
         names = (name[: -len(".npy")] for name in source.namelist() if name.endswith(".npy")) if is_npz else source
-        yield ArrayFile(path, source, frozenset(names))
+        file = ArrayFile(path, source, frozenset(names))
+        try:
+            yield file
+        finally:
+            file.close()
 
 
 def _damaged(path: Path, name: str, error: Exception) -> DamagedDataError:
@@ -206,6 +273,10 @@ def _damaged(path: Path, name: str, error: Exception) -> DamagedDataError:
 
 Write: TypeAlias = Callable[[str, tuple[int, ...], Any, Iterable[Array]], None]
 """Writes an array: its name, shape and dtype, and its rows in pieces."""
+
+SETTINGS = "framestow"  # attribute of an HDF5 file, or array of a ``.npz`` file, with ``FileSettings.text``
+MOST_SETTINGS_BYTES = 2**16
+MOST_TEXTS = 2**20
 
 
 class _Hdf5Bytes(io.FileIO):
@@ -239,12 +310,13 @@ class _Hdf5Bytes(io.FileIO):
 
 
 @contextmanager
-def new_hdf5(path: Path) -> Iterator[Write]:
+def new_hdf5(path: Path, settings: FileSettings) -> Iterator[Write]:
     """Create an HDF5 file; raise ``MissingExtraError`` if h5py is not installed."""
     h5py = load_h5py()
     with _Hdf5Bytes(path, "x+") as content:
         try:
             with h5py.File(content, "w") as file:
+                file.attrs[SETTINGS] = settings.text()
 
                 def write(name: str, shape: tuple[int, ...], dtype: Any, pieces: Iterable[Array]) -> None:
                     if dtype is None or not shape:
@@ -265,7 +337,7 @@ def new_hdf5(path: Path) -> Iterator[Write]:
 
 
 @contextmanager
-def new_npz(path: Path) -> Iterator[Write]:
+def new_npz(path: Path, settings: FileSettings) -> Iterator[Write]:
     """Create a ``.npz`` file."""
     with zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
 
@@ -276,4 +348,6 @@ def new_npz(path: Path) -> Iterator[Write]:
                 for piece in pieces:
                     member.write(np.ascontiguousarray(piece).data)
 
+        text = np.frombuffer(settings.text().encode(), np.uint8)
+        write(SETTINGS, text.shape, text.dtype, [text])
         yield write
