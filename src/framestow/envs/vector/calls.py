@@ -93,6 +93,28 @@ def make_env(make: EnvFactory, env_id: int) -> gymnasium.Env[Any, Any]:
     return env
 
 
+def identity_of(env: Any) -> int:
+    """Return the identity of the innermost environment, unique in this process."""
+    return id(getattr(env, "unwrapped", env))
+
+
+def check_distinct(env_ids: Sequence[int], identities: Sequence[int]) -> None:
+    """Raise ``InvalidSettingsError`` if two functions returned one environment.
+
+    Arguments:
+        env_ids: numbers of the environments of one process.
+        identities: the ``identity_of`` each.
+    """
+    numbers: dict[int, int] = {}
+    for number, identity in zip(env_ids, identities, strict=True):
+        first = numbers.setdefault(identity, number)
+        if first != number:
+            raise InvalidSettingsError(
+                f"environments {first} and {number} are one object: each function must make an environment of its own; "
+                "give functions that call gymnasium.make(...), not [lambda: env] * n"
+            )
+
+
 def check_equal_spaces(spaces: Sequence[EnvSpaces]) -> None:
     """Raise ``InvalidSettingsError`` if an environment has other spaces than the first; the message names it."""
     for number, each in enumerate(spaces):
@@ -241,11 +263,11 @@ def one_value_each(values: Any, num_envs: int) -> list[Any]:
     return each
 
 
-def tile_images(pictures: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
-    """Return one image with all ``pictures`` in a grid, as square as possible; unused cells are black.
+def tile_images(pictures: Sequence[npt.NDArray[np.uint8]], *, rows: int | None = None) -> npt.NDArray[np.uint8]:
+    """Return one image with all ``pictures`` in a grid; unused cells are black.
 
     The pictures are ``uint8`` of one shape, ``(H, W)`` or ``(H, W, C)``. The result is a new array of ``rows * H`` by
-    ``columns * W``.
+    ``columns * W``, as square as possible if ``rows`` is not given.
 
     >>> tile_images([np.full((1, 1), shade, np.uint8) for shade in (1, 2, 3)])
     array([[1, 2],
@@ -264,7 +286,7 @@ def tile_images(pictures: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uin
                 f"picture {number} has shape {array.shape}: it must have the shape of picture 0, {shape}; "
                 "render with tiled=False"
             )
-    rows = round(math.sqrt(len(arrays)))
+    rows = rows or round(math.sqrt(len(arrays)))
     columns = math.ceil(len(arrays) / rows)
     grid = np.zeros((rows, columns, height, width, *channels), np.uint8)
     grid.reshape(rows * columns, *shape)[: len(arrays)] = arrays

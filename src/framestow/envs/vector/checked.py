@@ -93,7 +93,7 @@ class CheckedVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]], ABC):
         if not mask.all():
             self._require_not_stepping()
         seeds = self._states.begin_reset(mask, seed)
-        observations, infos = self._reset_envs(seeds, env_options)
+        observations, infos = self._reset_envs(seeds, dict.fromkeys(seeds, env_options))
         return observations, self._states.batch_infos(infos, list(seeds))
 
     def render(self, *, tiled: bool = False) -> tuple[Any, ...] | npt.NDArray[np.uint8]:  # type: ignore[override]
@@ -172,9 +172,12 @@ class CheckedVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]], ABC):
 
     @abstractmethod
     def _reset_envs(
-        self, seeds: dict[int, int | None], options: dict[str, Any] | None
+        self, seeds: dict[int, int | None], options: Mapping[int, dict[str, Any] | None]
     ) -> tuple[Any, list[dict[str, Any]]]:
-        """Reset the environments of ``seeds``; return the observations of all, and the infos of those."""
+        """Reset the environments of ``seeds``; return the observations of all, and the infos of those.
+
+        ``options`` has the options of each environment; without an entry there are none.
+        """
 
     def _same_for_each(self, *arguments: Any) -> dict[int, tuple[Any, ...]]:
         return dict.fromkeys(range(self.num_envs), arguments)
@@ -258,11 +261,15 @@ class EpisodeStates:
             seed = self._pending_seed
         seeds = seed_of_each(seed, self.num_envs)
         if isinstance(seed, (int, np.integer)):
-            self._entropy = np.random.SeedSequence(check_seed(seed)).entropy
+            self.seed_replacements(seed)
         return {
             env_id: self.first_seeds.get(env_id) if seeds[env_id] is None else seeds[env_id]
             for env_id in np.flatnonzero(mask).tolist()
         }
+
+    def seed_replacements(self, seed: int) -> None:
+        """Derive the seeds of environments that are replaced from now on from ``seed``."""
+        self._entropy = np.random.SeedSequence(check_seed(seed)).entropy
 
     def mark_reset(self, env_ids: Sequence[int]) -> None:
         """Mark environments whose reset is complete."""

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import gymnasium
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from framestow.envs.vector.calls import error_text
+from framestow.envs.vector.calls import EnvFactory, error_text, make_env
 from framestow.envs.vector.foreign_envs import check_reset, check_step
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
 
@@ -98,6 +99,21 @@ def _check_info(info: Any) -> dict[str, Any]:
     if not isinstance(info, dict):
         raise InvalidStepError(f"info is of type {type(info).__name__}: it must be a dict; return {{}} if it is empty")
     return info
+
+
+class EnvCalls(NamedTuple):
+    """How a worker makes, resets and steps one environment: functions of a module, which the worker imports."""
+
+    make: Callable[[EnvFactory, int], gymnasium.Env[Any, Any]]
+    """Makes an environment, given its function and number."""
+    reset: Callable[[gymnasium.Env[Any, Any], int | None, dict[str, Any] | None], tuple[Any, dict[str, Any]]]
+    """Resets it, given seed and options; returns the observation and the info."""
+    step: Callable[[AutoresetMode, gymnasium.Env[Any, Any], Any, bool], StepOutcome]
+    """Steps it as ``step_env`` does. The info of the outcome may be any value; one that is false is not sent."""
+
+
+GYMNASIUM_CALLS = EnvCalls(make_env, reset_env, step_env)
+"""The calls of ``WorkerVectorEnv``."""
 
 
 def render_env(env: gymnasium.Env[Any, Any]) -> Any:

@@ -19,9 +19,11 @@ from framestow.envs.vector.calls import (
     EnvSpaces,
     VectorStep,
     batch_spaces,
+    check_distinct,
     check_equal_spaces,
     check_factories,
     error_text,
+    identity_of,
     make_env,
 )
 from framestow.envs.vector.checked import CheckedVectorEnv, MadeEnvs
@@ -70,6 +72,7 @@ class SerialVectorEnv(CheckedVectorEnv):
         try:
             for env_id, make in enumerate(factories):
                 self.envs.append(make_env(make, env_id))
+            check_distinct(range(len(self.envs)), list(map(identity_of, self.envs)))
             check_equal_spaces([EnvSpaces(env.observation_space, env.action_space) for env in self.envs])
             single = EnvSpaces(self.envs[0].observation_space, self.envs[0].action_space)
             batched = batch_spaces(single, len(self.envs))
@@ -114,12 +117,12 @@ class SerialVectorEnv(CheckedVectorEnv):
             raise errors[0]
 
     def _reset_envs(
-        self, seeds: dict[int, int | None], options: dict[str, Any] | None
+        self, seeds: dict[int, int | None], options: Mapping[int, dict[str, Any] | None]
     ) -> tuple[Any, list[dict[str, Any]]]:
         infos = []
         for env_id, seed in seeds.items():
             try:
-                self._observations[env_id], info = reset_env(self.envs[env_id], seed, options)
+                self._observations[env_id], info = reset_env(self.envs[env_id], seed, options.get(env_id))
             except BaseException as error:
                 self._fail(env_id, "its reset", error)
                 raise

@@ -21,8 +21,9 @@ from gymnasium.vector import AutoresetMode
 
 from framestow.checks import one_of, real_number, whole_number
 from framestow.envs.interrupts import DeferredInterrupts
-from framestow.envs.vector.calls import EnvFactory, EnvSpaces, batch_spaces, check_equal_spaces
+from framestow.envs.vector.calls import EnvFactory, EnvSpaces, batch_spaces, check_distinct, check_equal_spaces
 from framestow.envs.vector.checked import MadeEnvs
+from framestow.envs.vector.one_env import EnvCalls
 from framestow.envs.workers.messages import Command, EnvFailure, Factories, pickle_value
 from framestow.envs.workers.shared_arrays import SharedArrays, SharedBlock, count_shared_bytes
 from framestow.envs.workers.worker import Request, Worker
@@ -69,6 +70,7 @@ class WorkerPool:
         self,
         env_fns: Sequence[EnvFactory],
         mode: AutoresetMode,
+        calls: EnvCalls,
         *,
         num_workers: int | None,
         start_method: StartMethod | None,
@@ -96,7 +98,7 @@ class WorkerPool:
             Worker(
                 number,
                 env_ids.tolist(),
-                EnvHost(env_ids.tolist(), Factories([env_fns[env_id] for env_id in env_ids]), mode, self._block),
+                EnvHost(env_ids.tolist(), Factories([env_fns[env_id] for env_id in env_ids]), mode, calls, self._block),
                 context,
                 daemon,
                 step_timeout_s,
@@ -190,9 +192,11 @@ class WorkerPool:
         requests = [worker.start() for worker in self.workers]
         self._wait_at_start(requests)
         answers = [pickle.loads(request.answer) for request in requests]
-        spaces = [EnvSpaces(*each) for spaces_of_worker, _, _ in answers for each in spaces_of_worker]
+        for worker, (_, identities, _, _) in zip(self.workers, answers, strict=True):
+            check_distinct(worker.env_ids, identities)
+        spaces = [EnvSpaces(*each) for spaces_of_worker, *_ in answers for each in spaces_of_worker]
         check_equal_spaces(spaces)
-        _, metadata, render_mode = answers[0]
+        *_, metadata, render_mode = answers[0]
         return MadeEnvs(self.num_envs, spaces[0], batch_spaces(spaces[0], self.num_envs), metadata, render_mode)
 
     def _wait_at_start(self, requests: Sequence[Request]) -> None:

@@ -20,8 +20,8 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from framestow.envs.vector.calls import EnvSpaces, error_text, make_env
-from framestow.envs.vector.one_env import reset_env, step_env
+from framestow.envs.vector.calls import EnvSpaces, error_text, identity_of
+from framestow.envs.vector.one_env import EnvCalls
 from framestow.envs.workers.messages import (
     Command,
     EnvFailure,
@@ -124,11 +124,15 @@ class EnvHost:
         env_ids: their numbers among those of all workers.
         factories: functions that make them.
         mode: autoreset mode.
+        calls: how they are made, reset and stepped.
         block: memory shared with the parent.
     """
 
-    def __init__(self, env_ids: Sequence[int], factories: Factories, mode: AutoresetMode, block: SharedBlock) -> None:
+    def __init__(
+        self, env_ids: Sequence[int], factories: Factories, mode: AutoresetMode, calls: EnvCalls, block: SharedBlock
+    ) -> None:
         self._env_ids, self._factories, self._mode, self._block = env_ids, factories, mode, block
+        self._calls = calls
         # The usual step: of all environments, none of which has ended.
         self._usual_steps = Steps(env_ids, [False] * len(env_ids), None, ())
         self._envs: dict[int, gymnasium.Env[Any, Any]] = {}  # by their number; empty before MAKE
@@ -143,7 +147,7 @@ class EnvHost:
         return _HANDLERS[Command(command)](self, payload)
 
     def make(self, payload: bytes) -> bytes:
-        """Make the environments; return their spaces, and metadata and render mode of the first.
+        """Make the environments; return their spaces and identities, and metadata and render mode of the first.
 
         A replacement maps the shared arrays too: ``payload`` is that of MAP.
         """
@@ -151,7 +155,7 @@ class EnvHost:
             make_each = self._factories.functions()
         for env_id, make in zip(self._env_ids, make_each, strict=True):
             with _reporting_errors(env_id, "its construction"):
-                self._envs[env_id] = make_env(make, env_id)
+                self._envs[env_id] = self._calls.make(make, env_id)
         spaces = [EnvSpaces(env.observation_space, env.action_space) for env in self._envs.values()]
         if payload:
             expected, _ = pickle.loads(payload)
@@ -163,7 +167,8 @@ class EnvHost:
                         )
             self.map(payload)
         first = self._envs[self._env_ids[0]]
-        return pickle_value((spaces, dict(first.metadata), first.render_mode))
+        identities = [identity_of(env) for env in self._envs.values()]
+        return pickle_value((spaces, identities, dict(first.metadata), first.render_mode))
 
     def map(self, payload: bytes) -> bytes:
         """Map the shared arrays, whose size the parent has set."""
@@ -185,7 +190,7 @@ class EnvHost:
         for row, env_id in enumerate(env_ids):
             action = _action(shared, env_id) if actions is None else actions[row]
             try:
-                outcome = step_env(self._mode, self._envs[env_id], action, has_ended[row])
+                outcome = self._calls.step(self._mode, self._envs[env_id], action, has_ended[row])
                 others.append(shared.write(env_id, outcome.observation))
             except BaseException as error:
                 raise EnvRaisedError(_failure(env_id, f"action {action}", error)) from error
@@ -225,7 +230,7 @@ class EnvHost:
         """Reset an environment; return its info, and the parts of its observation that are no arrays."""
         shared = self._require_mapped()
         with _reporting_errors(env_id, "its reset"):
-            observation, info = reset_env(self._envs[env_id], seed, options)
+            observation, info = self._calls.reset(self._envs[env_id], seed, options)
             others = shared.write(env_id, observation)
         shared.rewards[env_id], shared.terminated[env_id], shared.truncated[env_id] = 0.0, False, False
         return info, others

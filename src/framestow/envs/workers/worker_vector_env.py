@@ -7,7 +7,7 @@ import pickle
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from framestow.envs.vector.calls import (
     describe_vector_env,
 )
 from framestow.envs.vector.checked import CheckedVectorEnv
-from framestow.envs.vector.one_env import AutoresetName, find_mode
+from framestow.envs.vector.one_env import GYMNASIUM_CALLS, AutoresetName, EnvCalls, find_mode
 from framestow.envs.workers.messages import Command, Steps, pickle_value
 from framestow.envs.workers.pool import (
     OnWorkerLost,
@@ -47,6 +47,9 @@ from framestow.interface import one_line, plural, warn_caller
 
 _MAX_LOSSES = 3  # of one worker without a completed step
 _CLOSE_S = 5.0  # seconds that ``close`` takes by default
+
+
+_Result = TypeVar("_Result")
 
 
 class WorkerVectorEnv(CheckedVectorEnv):
@@ -98,6 +101,9 @@ class WorkerVectorEnv(CheckedVectorEnv):
     """Whether observations are copies. If set to False, they are read-only views, valid until the next step or reset
     ends."""
 
+    # How the workers make, reset and step environments; a subclass may have other calls.
+    _calls: EnvCalls = GYMNASIUM_CALLS
+
     def __init__(
         self,
         env_fns: Sequence[EnvFactory],
@@ -118,6 +124,7 @@ class WorkerVectorEnv(CheckedVectorEnv):
         self._pool = WorkerPool(
             check_factories(env_fns),
             mode,
+            self._calls,
             num_workers=num_workers,
             start_method=start_method,
             step_timeout_s=step_timeout,
@@ -168,11 +175,7 @@ class WorkerVectorEnv(CheckedVectorEnv):
         rows = self._pool.shared.actions
         if rows is not None:
             rows[:] = each
-        requests = self._step_requests(each if rows is None else None)
-        with self._pool.interrupts:
-            self._in_flight = requests
-            for request in requests:
-                request.worker.send(request)
+        self._send_step(each if rows is None else None)
 
     def step_wait(self, timeout: float | None = None) -> VectorStep:
         """Wait for the step that ``step_async`` began and return what ``step`` returns.
@@ -182,22 +185,33 @@ class WorkerVectorEnv(CheckedVectorEnv):
             StepTimeoutError: the step is not done after ``timeout`` seconds; it is still in flight.
             EnvironmentFailedError, WorkerLostError: as ``step``.
         """
+        return self._receive_step(check_timeout(timeout), self._batch_step)
+
+    def _send_step(self, actions: Sequence[Any] | npt.NDArray[Any] | None) -> None:
+        """Start a step of every environment; ``actions`` is ``None`` if they are in the shared arrays."""
+        requests = self._step_requests(actions)
+        with self._pool.interrupts:
+            self._in_flight = requests
+            for request in requests:
+                request.worker.send(request)
+
+    def _receive_step(self, timeout_s: float | None, result_of: Callable[[list[Any]], _Result]) -> _Result:
+        """Wait for the step in flight; return what ``result_of`` makes of the info of each environment."""
         self._require_working()
-        timeout = check_timeout(timeout)
         requests = self._in_flight
         if requests is None:
             raise NoStepPendingError(
                 "no step is in flight: step_wait() ends a step that step_async() began; call it first"
             )
         try:
-            self._complete(requests, self._reset_instead, timeout)
+            self._complete(requests, self._reset_instead, timeout_s)
             with self._pool.interrupts:
-                answer = self._settle_step(requests)
+                result = result_of(self._settle_step(requests))
                 self._in_flight = None
         except (EnvironmentFailedError, InvalidStepError):
             self._discard_in_flight()  # the environments have stepped, but the caller gets no result
             raise
-        return answer
+        return result
 
     def close_extras(self, timeout: float | None = None, **kwargs: Any) -> None:  # noqa: ARG002
         """Close the environments and end the workers within about ``timeout`` seconds; ``None`` takes 5.
@@ -242,10 +256,10 @@ class WorkerVectorEnv(CheckedVectorEnv):
             env_ids = list(request.env_ids)
         else:
             env_ids = [env_id for env_id in request.env_ids if env_id not in unreported]
-        return self._reset_request(request.worker, env_ids, {}, None) if env_ids else None
+        return self._reset_request(request.worker, env_ids, {}, {}) if env_ids else None
 
-    def _settle_step(self, requests: Sequence[Request]) -> VectorStep:
-        """Receive the answers to a step, and report the lost episodes."""
+    def _settle_step(self, requests: Sequence[Request]) -> list[Any]:
+        """Receive the answers to a step, and report the lost episodes; return the info of each environment."""
         shared, states = self._pool.shared, self._states
         finals = {env_id: self._last.of(env_id) for env_id in states.unreported}
         infos = self._receive_answers(requests)
@@ -256,12 +270,15 @@ class WorkerVectorEnv(CheckedVectorEnv):
             for request in requests:
                 states.mark_reported(request.env_ids)  # by these seeds: a replaced environment cannot step before
         np.logical_or(shared.terminated, shared.truncated, out=states.has_ended)
-        batched = states.batch_infos(infos, range(self.num_envs))
+        return infos
+
+    def _batch_step(self, infos: list[Any]) -> VectorStep:
+        shared, batched = self._pool.shared, self._states.batch_infos(infos, range(self.num_envs))
         observations = self._last.of_all(self.copies_observations)
         return observations, shared.rewards.copy(), shared.terminated.copy(), shared.truncated.copy(), batched
 
     def _reset_envs(
-        self, seeds: dict[int, int | None], options: dict[str, Any] | None
+        self, seeds: dict[int, int | None], options: Mapping[int, dict[str, Any] | None]
     ) -> tuple[Any, list[dict[str, Any]]]:
         self._discard_in_flight()
         env_ids = list(seeds)
@@ -278,13 +295,18 @@ class WorkerVectorEnv(CheckedVectorEnv):
         return self._last.of_all(self.copies_observations), [infos[env_id] for env_id in env_ids]
 
     def _reset_request(
-        self, worker: Worker, env_ids: Sequence[int], seeds: Mapping[int, int | None], options: dict[str, Any] | None
+        self,
+        worker: Worker,
+        env_ids: Sequence[int],
+        seeds: Mapping[int, int | None],
+        options: Mapping[int, dict[str, Any] | None],
     ) -> Request:
         """Return a request to reset environments; one without a seed takes that of its replacement, if it has one."""
         resets = []
         for env_id in env_ids:
             seed = seeds.get(env_id)
-            resets.append((env_id, self._states.first_seeds.get(env_id) if seed is None else seed, options))
+            first_seed = self._states.first_seeds.get(env_id) if seed is None else seed
+            resets.append((env_id, first_seed, options.get(env_id)))
         return Request(worker, Command.RESET, env_ids, pickle_value(resets))
 
     def _receive_answers(self, requests: Sequence[Request]) -> list[dict[str, Any]]:

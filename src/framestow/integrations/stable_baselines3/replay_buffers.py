@@ -1,20 +1,4 @@
-"""Replay buffers for Stable-Baselines3 that need about a hundredth of the memory. Tested with versions 2.7 to 2.9.
-
-::
-
-    DQN("CnnPolicy", env)                                    # before
-    DQN("CnnPolicy", env, replay_buffer_class=ReplayBuffer)  # after
-
-With the same seed, the agent learns the same weights, bit for bit. docs/libraries/stable-baselines3.md has differences.
-
-===========================  ====================================================================================
-``ReplayBuffer``             for all off-policy algorithms, array or Dict observations, any number of environments
-``DictReplayBuffer``         the same, as a subclass of Stable-Baselines3's ``DictReplayBuffer``
-``NStepReplayBuffer``        n-step returns: ``replay_buffer_kwargs={"n_steps": 3, "gamma": 0.99}``
-``PrioritizedReplayBuffer``  priorities, for an algorithm that uses weights and gives TD errors back
-``HerReplayBuffer``          hindsight goals, for environments with ``achieved_goal`` and ``desired_goal``
-===========================  ====================================================================================
-"""
+"""Replay buffers with the calls of Stable-Baselines3, whose algorithms take them."""
 
 from __future__ import annotations
 
@@ -26,36 +10,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
+from stable_baselines3.common import buffers
+from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
+from stable_baselines3.her import her_replay_buffer
+from stable_baselines3.her.goal_selection_strategy import KEY_TO_GOAL_STRATEGY, GoalSelectionStrategy
 
 from framestow.checks import real_number, refuse_arguments, truth_value, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.paired_steps import steps_following
 from framestow.integrations.drop_in.row_buffer import RowBuffer
-from framestow.integrations.tested_versions import warn_of_untested_version
-from framestow.interface import public_names
 from framestow.replay.reading.batch import Batch
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.storage.frame_storage import Storage
 from framestow.torch.tensor_batch import parse_device
-
-warn_of_untested_version("stable-baselines3", newest="2.9")
-
-from gymnasium import spaces  # noqa: E402 -- after the check that names the extra
-from stable_baselines3.common import buffers  # noqa: E402
-from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples  # noqa: E402
-from stable_baselines3.her import her_replay_buffer  # noqa: E402
-from stable_baselines3.her.goal_selection_strategy import KEY_TO_GOAL_STRATEGY, GoalSelectionStrategy  # noqa: E402
-
-__all__ = [
-    "DictReplayBuffer",
-    "HerReplayBuffer",
-    "NStepReplayBuffer",
-    "PrioritizedReplayBuffer",
-    "PrioritizedReplayBufferSamples",
-    "ReplayBuffer",
-]
-__dir__ = public_names(__name__)
 
 Array = npt.NDArray[Any]
 
