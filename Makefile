@@ -182,6 +182,7 @@ bench: $(BENCH)/ready  ## measure every figure of docs/benchmarks.md, with the o
 	$(BENCH)/bin/python benchmarks/training.py --busy
 	$(BENCH)/bin/python benchmarks/environments.py
 	$(BENCH)/bin/python benchmarks/vector_environments.py
+	$(BENCH)/bin/python benchmarks/drop_in_vector_environments.py
 	for question in saving flushing disk_reading retention viewing same_training; do \
 		$(BENCH)/bin/python benchmarks/$$question.py || exit 1; done
 	$(BENCH)/bin/python benchmarks/readme_picture.py

@@ -67,7 +67,7 @@ class ResumedVectorContract(MakingVectors):
         with pytest.raises(IncompatibleError, match=re.escape("these are 2 with NextStep")):
             make(numbered_envs()[:2]).load_state_dict(state)
         with pytest.raises(IncompatibleError, match="TimeLimit has not both"):
-            make([partial(TimeLimit, NumberedEnv(), 9)] * 3).load_state_dict(state)
+            make([lambda: TimeLimit(NumberedEnv(), 9)] * 3).load_state_dict(state)
 
     @each_mode
     def test_an_environment_without_a_saved_state_restarts_and_the_next_step_reports_it(self, make, mode):

@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from framestow.errors import EnvironmentFailedError
 from framestow.integrations.classic import DummyVecEnv, SubprocVecEnv
 from oracles.baselines_vec_envs import PlainDummyVecEnv, PlainSubprocVecEnv
 from oracles.odd_envs import OddEnv, difference, odd_actions, odd_makers
@@ -149,9 +150,27 @@ def test_another_render_mode_is_refused_with_the_one_to_make_environments_with(m
         env.render(mode)
 
 
-def test_what_is_no_gymnasium_environment_is_refused_with_the_wrapper_to_use():
-    with pytest.raises(ValueError, match=re.escape("env_fns[1] returned ") + ".*shimmy.GymV21CompatibilityV0"):
+class FourValues(OddEnv):
+    """Has the old interface of gym."""
+
+    def step(self, action):
+        observation, reward, terminated, _, info = super().step(action)
+        return observation, reward, terminated, info
+
+
+def test_what_is_no_gymnasium_environment_is_refused():
+    with pytest.raises(ValueError, match=re.escape("env_fns[1] returned ") + ".*it must return an environment"):
         DummyVecEnv([OddEnv, object])
+
+
+@pytest.mark.parametrize("make", [DummyVecEnv, subproc])
+def test_an_environment_of_old_gym_is_refused_with_the_wrapper_to_use(make):
+    env = make([FourValues])
+    env.reset()
+
+    with pytest.raises((ValueError, EnvironmentFailedError), match=r"returned 4 values.*shimmy.GymV21Compatibility"):
+        env.step([0])
+    env.close()
 
 
 @pytest.mark.parametrize("in_series", [0, 3, 5])

@@ -6,12 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 import numpy.typing as npt
 
 from framestow.checks import check_seed, whole_number
-from framestow.envs.vector.calls import EnvFactory, tile_images
+from framestow.envs.vector.calls import EnvFactory, make_env, tile_images
 from framestow.envs.workers.pool import OnWorkerLost, StartMethod
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.integrations.drop_in.vec_envs import (
@@ -20,7 +19,7 @@ from framestow.integrations.drop_in.vec_envs import (
     VecEnvCalls,
     WorkerEnvs,
 )
-from framestow.interface import one_line, plural
+from framestow.interface import clause, one_line, plural
 
 
 class _VecEnv(VecEnvCalls):
@@ -140,7 +139,7 @@ class DummyVecEnv(_VecEnv):
     _envs: LocalEnvs
 
     def __init__(self, env_fns: Sequence[EnvFactory]) -> None:
-        super().__init__(LocalEnvs(env_fns, _make_env))
+        super().__init__(LocalEnvs(env_fns, make_env))
 
     @property
     def envs(self) -> list[Env]:
@@ -194,7 +193,7 @@ class SubprocVecEnv(_VecEnv):
         super().__init__(
             WorkerEnvs(
                 env_fns,
-                _make_env,
+                make_env,
                 num_workers=_num_workers(env_fns, in_series),
                 start_method=context,
                 step_timeout=step_timeout,
@@ -227,20 +226,11 @@ def _one_each(actions: Any, num_envs: int) -> Any:
     if is_one_each:
         return actions
     if num_envs != 1:
-        raise InvalidStepError(f"actions are {actions!r}: {num_envs} environments need one each; give exactly so many")
+        needed = clause(num_envs, "environment", "need")
+        raise InvalidStepError(f"actions are {actions!r}: {needed} one each; give exactly so many")
     return [actions]
 
 
 def _by_number(observations: Any) -> Any:
     """Return the observations of a Tuple space as a dict, as Baselines does; others are unchanged."""
     return dict(enumerate(observations)) if isinstance(observations, tuple) else observations
-
-
-def _make_env(make: EnvFactory, env_id: int) -> Env:
-    env = make()
-    if not isinstance(env, gymnasium.Env):
-        raise InvalidSettingsError(
-            f"env_fns[{env_id}] returned {env!r}: it must be an environment of Gymnasium; wrap one of old gym in "
-            "shimmy.GymV21CompatibilityV0(env=env), of gym 0.26 in shimmy.GymV26CompatibilityV0(env=env)"
-        )
-    return env

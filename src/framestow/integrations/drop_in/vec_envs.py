@@ -32,6 +32,7 @@ from framestow.envs.vector.calls import (
     check_factories,
     identity_of,
 )
+from framestow.envs.vector.foreign_envs import check_reset, check_step
 from framestow.envs.vector.one_env import EnvCalls, StepOutcome, render_env
 from framestow.envs.workers.pool import OnWorkerLost, StartMethod
 from framestow.envs.workers.shared_arrays import SpaceParts, is_array_space
@@ -87,8 +88,6 @@ class LocalEnvs:
         self.metadata: Mapping[str, Any] = first.metadata
         """Metadata of the first environment."""
         self._parts = SpaceParts(first.observation_space)
-        self._arrays = [np.zeros((self.num_envs, *(part.shape or ())), part.dtype) for part in self._parts.arrays]
-        self._others: list[list[Any]] = [[]] * self.num_envs
         self._reset_infos: list[dict[str, Any]] = [{}] * self.num_envs
         # The caller's actions between ``send`` and ``receive``.
         self._actions: Any = None
@@ -98,10 +97,11 @@ class LocalEnvs:
     ) -> tuple[Any, list[dict[str, Any]]]:
         """Reset each environment with its seed and options; return the observations and infos."""
         self._actions = None
+        batch = _Batch(self._parts, self.num_envs)
         for env_id, env in enumerate(self.envs):
             observation, self._reset_infos[env_id] = reset_plainly(env, seeds[env_id], options[env_id])
-            self._write(env_id, observation)
-        return self._observations(), list(self._reset_infos)
+            batch.write(env_id, observation)
+        return batch.joined(), list(self._reset_infos)
 
     def send(self, actions: Any) -> None:
         """Keep the actions for ``receive``."""
@@ -117,16 +117,16 @@ class LocalEnvs:
         if actions is None:
             raise NoStepPendingError("there are no actions: step_wait() plays those of step_async(); call it first")
         rewards, dones = np.zeros(self.num_envs, np.float32), np.zeros(self.num_envs, np.bool_)
-        infos = []
+        infos, batch = [], _Batch(self._parts, self.num_envs)
         for env_id, env in enumerate(self.envs):
             played = step_and_reset(env, actions[env_id])
             rewards[env_id], dones[env_id] = played.reward, played.terminated or played.truncated
             if played.reset_info is not None:
                 self._reset_infos[env_id] = played.reset_info
             infos.append(copy.deepcopy(played.info) if len(played.info) > 1 else played.info)
-            self._write(env_id, played.observation)
+            batch.write(env_id, played.observation)
         self._actions = None
-        return VecStep(self._observations(), rewards, dones, infos, list(self._reset_infos))
+        return VecStep(batch.joined(), rewards, dones, infos, list(self._reset_infos))
 
     def apply(self, operation: Callable[..., Any], doing: str, env_ids: Sequence[int], *arguments: Any) -> list[Any]:  # noqa: ARG002
         """Call ``operation`` with each environment of ``env_ids`` and the arguments; return the results."""
@@ -143,13 +143,22 @@ class LocalEnvs:
         if errors:
             raise errors[0]
 
-    def _write(self, env_id: int, observation: Any) -> None:
+
+class _Batch:
+    """New arrays for the observations of all environments, written row by row."""
+
+    def __init__(self, parts: SpaceParts, num_envs: int) -> None:
+        self._parts = parts
+        self._arrays = [np.empty((num_envs, *(part.shape or ())), part.dtype) for part in parts.arrays]
+        self._others: list[list[Any]] = [[]] * num_envs
+
+    def write(self, env_id: int, observation: Any) -> None:
         arrays, self._others[env_id] = self._parts.split(observation)
         for rows, array in zip(self._arrays, arrays, strict=True):
             rows[env_id] = array
 
-    def _observations(self) -> Any:
-        return self._parts.join([rows.copy() for rows in self._arrays], self._parts.batch_others(self._others))
+    def joined(self) -> Any:
+        return self._parts.join(self._arrays, self._parts.batch_others(self._others))
 
 
 class WorkerEnvs(WorkerVectorEnv):
@@ -402,7 +411,9 @@ class _Played(NamedTuple):
 
 def step_and_reset(env: Env, action: Any) -> _Played:
     """Step an environment with an unchecked action, and reset it if its episode ends."""
-    observation, reward, terminated, truncated, info = env.step(action)
+    results = env.step(action)
+    check_step("the environment", results)
+    observation, reward, terminated, truncated, info = results
     info = {**info, TRUNCATED: bool(truncated and not terminated)}
     reset_info = None
     if terminated or truncated:
@@ -425,7 +436,9 @@ def make_patched_env(make: EnvFactory, env_id: int) -> Env:  # noqa: ARG001
 
 def reset_plainly(env: Env, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
     """Reset an environment; options are an argument only if there are some, since older environments have none."""
-    return env.reset(seed=seed, options=options) if options else env.reset(seed=seed)
+    results = env.reset(seed=seed, options=options) if options else env.reset(seed=seed)
+    check_reset("the environment", results)
+    return results
 
 
 def _reset_in_worker(env: Env, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
