@@ -71,7 +71,7 @@ def normalized(env):
 
 
 def stacked(env):
-    return VecTransposeImage(VecFrameStack(env, 2))
+    return VecTransposeImage(VecFrameStack(VecMonitor(env), 2))
 
 
 TRAININGS = {
