@@ -80,6 +80,26 @@ def test_memories_of_several_games_get_environments_of_their_own(tmp_path: Path,
     assert (1, 80, ()) == (one.num_envs, len(one), one.inner.settings.labels)
 
 
+def test_memories_are_joined_with_the_extras_that_all_have(tmp_path: Path, capsys):
+    frames = np.zeros((1, 3, 5), np.uint8)
+    kinds = {"cost": np.float32, "note": np.int8, "mine": np.int8}, {"cost": np.float32, "note": np.int16}
+    for number, extras in enumerate(kinds):
+        memory = ReplayMemory(100, SPACE, 4, stack=2, seed=0, extras=extras)
+        memory.begin(frames)
+        memory.append([0], [1.0], [True], [False], frames, extras={name: [number] for name in extras})
+        memory.save(tmp_path / f"old{number}")
+
+    folders = [str(tmp_path / "old0"), str(tmp_path / "old1")]
+    assert 0 == main(["import", "memory", *folders, "--to", str(tmp_path / "new")])
+
+    new = ReplayMemory.load(tmp_path / "new")
+    assert [0.0, 1.0] == new.get(new.sampleable_indices()).extras["cost"].tolist()
+    assert ("cost",) == new.inner.settings.extras.names
+    output = capsys.readouterr().out
+    assert "old0: extras are left out, which the memory does not have: mine int8, note int8" in output
+    assert "old1: extras are left out, which the memory does not have: note int16" in output
+
+
 def test_all_shards_of_a_replay_are_read(tmp_path: Path):
     replay = ShardedReplay(400, SPACE, 4, stack=2, num_envs=4, shards=2, seed=0, start=start_local_shards)
     writer = replay.writer()

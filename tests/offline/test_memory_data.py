@@ -198,7 +198,7 @@ OTHERS = {
     "actions": ({"action_space": 5}, "memory has the actions .*: the memory in .* has"),
     "extras": (
         {"extras": {"cost": np.float64}},
-        "memory has the extra cost float64: the memory in .* has cost float32, note int8; build the memory without it",
+        "memory has the extra cost float64: .* has cost float32, note int8; build the memory without it",
     ),
     "label": ({"label": "Pong"}, "label of environment 0 in .* is 'Breakout': environment 0 of the memory is labelled"),
 }

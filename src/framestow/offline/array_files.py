@@ -280,26 +280,28 @@ MOST_TEXTS = 2**20
 
 
 class _Hdf5Bytes(io.FileIO):
-    """The bytes of a new HDF5 file, which keep the first error of the disk.
+    """The bytes of a new HDF5 file, which keep the first error of the disk, or a Ctrl-C.
 
-    HDF5 ends the process if a write fails while it closes a file, so every write returns as if it had succeeded.
+    HDF5 ends the process if a write fails while it closes a file, and later if one was interrupted. So every write
+    returns as if it had succeeded.
     """
 
-    error: OSError | None = None
+    error: BaseException | None = None
 
     def write(self, content: Any) -> int:
-        rest = memoryview(content).cast("B")
         try:
+            rest = memoryview(content).cast("B")
             while rest:
                 rest = rest[super().write(rest) :]
-        except OSError as error:
+            return len(content)
+        except BaseException as error:
             self.error = self.error or error
-        return len(content)
+            return len(content)
 
     def truncate(self, size: int | None = None) -> int:
         try:
             return super().truncate(size)
-        except OSError as error:
+        except BaseException as error:
             self.error = self.error or error
             return size or 0
 

@@ -34,6 +34,7 @@ from framestow.offline.transfer import (
     Transferred,
     bytes_of,
     check_transfer,
+    match_extras,
     no_progress,
     note_bad,
 )
@@ -177,16 +178,9 @@ class ArrayData:
             DamagedDataError: observations cannot be read.
         """
         check_transfer(memory, progress)
-        mine, wanted = self.file_settings.extras.extras, memory.inner.settings.extras
-        result = Transferred(left_out=dict(self.left_out), notes=list(self.notes))
-        for spec in wanted.extras:
-            if spec not in mine:
-                raise InvalidSettingsError(
-                    f"memory has the extra {spec.description}: {self.path} has "
-                    f"{self.file_settings.extras.description}; build the memory without it"
-                )
-        if left_out := [spec.description for spec in mine if spec not in wanted.extras]:
-            result.notes.append(f"extras are left out, which the memory does not have: {', '.join(left_out)}")
+        notes = match_extras(memory, self.file_settings.extras, self.path)
+        result = Transferred(left_out=dict(self.left_out), notes=[*self.notes, *notes])
+        names = memory.inner.settings.extras.names
         with self._layout.open(self.path, self._choice) as data:
             for episode in self._episodes:
                 arrays = data.arrays(episode.group)
@@ -196,7 +190,7 @@ class ArrayData:
                 for observation, action, reward, successor, extras in arrays.steps(episode):
                     num_left -= 1
                     flags = not num_left and episode.terminated, not num_left and episode.truncated
-                    given = {name: extras[name] for name in wanted.names} or None
+                    given = {name: extras[name] for name in names} or None
                     memory.add(observation, action, reward, successor, *flags, env_ids=0, extras=given)
                     result.transitions += 1
                     if not result.transitions % STEPS_PER_PROGRESS:

@@ -15,7 +15,7 @@ from framestow.checks import any_path, truth_value, whole_number
 from framestow.errors import DamagedDataError, DamagedSegmentError, InvalidSettingsError
 from framestow.interface import one_line, plural
 from framestow.offline.array_files import PIECE_BYTES
-from framestow.offline.transfer import Progress, Transferred, check_transfer, no_progress
+from framestow.offline.transfer import Progress, Transferred, check_transfer, match_extras, no_progress
 from framestow.replay.eviction.retention import OnDamage
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.reading.episodes import StepSpan, StoredEpisode, read_episode, spans_by_age
@@ -166,12 +166,7 @@ class MemoryData:
                     f"memory has the {name} {has}: the memory in {self.path} has {wanted}, and no step is converted; "
                     "build it with the settings of MemoryData"
                 )
-        for spec in other.extras.extras:
-            if spec not in mine.extras.extras:
-                raise InvalidSettingsError(
-                    f"memory has the extra {spec.description}: the memory in {self.path} has "
-                    f"{mine.extras.description}; build the memory without it"
-                )
+        match_extras(memory, self.extras, self.path)
         for env_id, label in enumerate(self.labels if other.labels else ()):
             target = (offset + env_id) % memory.num_envs
             if label != other.labels[target]:
@@ -221,14 +216,18 @@ class MemoryGroup:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Arguments of a new memory, but ``capacity``: those of the first, and the extras that all have."""
+        """Arguments of a new memory, but ``capacity``: those of the first, and the extras that all have alike."""
         first, *others = self.memories
-        names = set(first.extras.names).intersection(*(data.extras.names for data in others))
-        extras = {name: kind for name, kind in first.extras.state().items() if name in names}
+        fields = [{spec.name: (spec.dtype, spec.shape) for spec in data.extras.extras} for data in others]
+        shared = [
+            spec
+            for spec in first.extras.extras
+            if all(found.get(spec.name) == (spec.dtype, spec.shape) for found in fields)
+        ]
         return first.settings | {
             "num_envs": self.num_envs,
             "label": self.labels,
-            "extras": ExtrasSpec.from_state(extras),
+            "extras": ExtrasSpec(tuple(shared)),
         }
 
     @property
@@ -308,11 +307,8 @@ class _Import:
         return self._result
 
     def _notes(self) -> list[str]:
-        notes = []
         mine = self._data.memory.inner.settings
-        left_out = [spec.description for spec in mine.extras.extras if spec.name not in self._names]
-        if left_out:
-            notes.append(f"extras are left out, which the new memory does not have: {', '.join(left_out)}")
+        notes = match_extras(self._memory, mine.extras, self._data.path)
         if mine.labels and not self._memory.inner.settings.labels:
             notes.append(f"labels are left out, since the new memory has none: {', '.join(dict.fromkeys(mine.labels))}")
         if self._data.sampler != "Uniform":

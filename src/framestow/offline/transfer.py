@@ -18,6 +18,7 @@ from framestow.frames.observation_spec import equal_rows
 from framestow.interface import printable
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.reading.episodes import StoredEpisode
+from framestow.replay.settings.step_fields import ExtrasSpec
 from framestow.storage.files.file_system import DISK
 from framestow.storage.files.writer_lock import LOCK, WriterLock
 
@@ -38,6 +39,23 @@ def check_transfer(memory: Any, progress: Any) -> None:
             f"memory is {memory!r}: it must be a ReplayMemory; give one, or ReplayMemory.load(path)"
         )
     check_callable("progress", progress, "a function of the bytes done and in total")
+
+
+def match_extras(memory: ReplayMemory, there: ExtrasSpec, path: Path) -> list[str]:
+    """Return a note about the extras of ``path`` that ``memory`` does not have, in a list, which is empty for none.
+
+    Raises:
+        InvalidSettingsError: ``memory`` has an extra that is not there, or with another dtype or shape.
+    """
+    found = {spec.name: (spec.dtype, spec.shape) for spec in there.extras}
+    wanted = memory.inner.settings.extras
+    for spec in wanted.extras:
+        if found.get(spec.name) != (spec.dtype, spec.shape):
+            raise InvalidSettingsError(
+                f"memory has the extra {spec.description}: {path} has {there.description}; build the memory without it"
+            )
+    left_out = [spec.description for spec in there.extras if spec.name not in wanted.names]
+    return [f"extras are left out, which the memory does not have: {', '.join(left_out)}"] if left_out else []
 
 
 def begins_padded(memory: ReplayMemory, episode: StoredEpisode) -> bool:
