@@ -1,4 +1,4 @@
-"""A ``VecEnv`` of Stable-Baselines3 is told what it is wherever a vector environment of Gymnasium is taken."""
+"""A ``VecEnv`` of Stable-Baselines3, or our drop-in, is refused by name where one of Gymnasium is taken."""
 
 from __future__ import annotations
 
@@ -7,11 +7,21 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
 
 from framestow.envs import Recorder, SerialVectorEnv
 from framestow.errors import InvalidSettingsError
+from framestow.integrations import classic, stable_baselines3
 from framestow.integrations.gymnasium import VectorFrameStack
 from oracles.numbered_frames import ListSink, NumberedEnv
 
 
-@pytest.mark.parametrize("wrap", [lambda env: env, lambda env: VecFrameStack(env, 2)], ids=["plain", "wrapped"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        DummyVecEnv,
+        lambda env_fns: VecFrameStack(DummyVecEnv(env_fns), 2),
+        stable_baselines3.DummyVecEnv,
+        classic.DummyVecEnv,
+    ],
+    ids=["theirs", "theirs in a wrapper", "our drop-in", "our drop-in for Baselines"],
+)
 @pytest.mark.parametrize(
     "take",
     [
@@ -21,8 +31,8 @@ from oracles.numbered_frames import ListSink, NumberedEnv
     ],
     ids=["Recorder", "VectorFrameStack", "SerialVectorEnv"],
 )
-def test_it_is_named_with_the_way_out(wrap, take):
-    env = wrap(DummyVecEnv([NumberedEnv] * 2))
+def test_it_is_named_with_the_way_out(make, take):
+    env = make([NumberedEnv] * 2)
 
     with pytest.raises(
         InvalidSettingsError,
