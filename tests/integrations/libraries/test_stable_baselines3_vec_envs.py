@@ -228,6 +228,14 @@ def test_nested_observations_that_the_library_refuses_work():
     assert (2, 2, 3) == ours.DummyVecEnv([Nested] * 2).reset()["outer"]["box"].shape
 
 
+@pytest.mark.parametrize(("settings", "num_workers"), [({}, 4), ({"num_workers": 3}, 3)])
+def test_each_environment_has_a_process_by_default(settings, num_workers):
+    env = ours.SubprocVecEnv(odd_makers(4), **SUBPROC, **settings)
+
+    assert num_workers == len(set(env.worker_pids))
+    env.close()
+
+
 def test_a_wait_without_a_step_is_refused(pair):
     with pytest.raises(ValueError, match=r"step_wait\(\)"):
         pair[1].step_wait()

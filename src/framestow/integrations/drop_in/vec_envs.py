@@ -171,7 +171,8 @@ class WorkerEnvs(WorkerVectorEnv):
         env_fns: functions that make the environments, in the workers; all environments must have equal spaces.
         make: calls such a function, and changes or refuses what it returns.
         step_timeout: seconds without an answer after which a worker counts as hung; ``None`` waits for ever.
-        num_workers, start_method, on_worker_lost, daemon: as of ``WorkerVectorEnv``.
+        num_workers: number of processes; ``None`` takes one for each environment.
+        start_method, on_worker_lost, daemon: as of ``WorkerVectorEnv``.
     """
 
     def __init__(
@@ -186,10 +187,11 @@ class WorkerEnvs(WorkerVectorEnv):
         daemon: bool,
     ) -> None:
         self._calls = EnvCalls(make, _reset_in_worker, _step_in_worker)
+        factories = check_factories(env_fns)
         super().__init__(
-            env_fns,
+            factories,
             AutoresetMode.SAME_STEP,
-            num_workers=num_workers,
+            num_workers=len(factories) if num_workers is None else num_workers,
             start_method=start_method,
             step_timeout=math.inf if step_timeout is None else step_timeout,
             on_worker_lost=on_worker_lost,
