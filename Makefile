@@ -34,13 +34,17 @@ BESIDE  = --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),
 # If this variable is set, Python saves no bytecode, and each of a thousand test processes compiles its imports again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help install train test quick prepared check native-tests sanitized-module harnesses frame_sequences \
+.PHONY: help prerequisites install train test quick prepared check native-tests sanitized-module harnesses frame_sequences \
         exhaustive crashes sanitize kills distributed fuzz corpus golden browser bench mario jax libraries public-suites docs notebook wheel release-check clean
 
 help:           ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
-$(STAMPS)/venv:
+# Only orders: nothing is made anew for it.
+prerequisites:
+	@.ci/prerequisites $(PYTHON)
+
+$(STAMPS)/venv: | prerequisites
 	$(PYTHON) -m venv $(VENV)
 	@mkdir -p $(STAMPS) && touch $@
 
@@ -149,13 +153,13 @@ corpus: $(STAMPS)/build-tools  ## rebuild the fuzz corpus after a change of the 
 	native_tests/fuzz/run.sh --renew $(SECONDS)
 
 # The compared libraries need other versions of their dependencies, so the benchmarks have their own environment.
-$(BENCH)/ready: $(NATIVE) $(shell find src -name '*.py') benchmarks/requirements.txt
+$(BENCH)/ready: $(NATIVE) $(shell find src -name '*.py') benchmarks/requirements.txt | prerequisites
 	$(PYTHON) -m venv $(BENCH)
 	$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet -r benchmarks/requirements.txt '.[train,bench]'
 	@touch $@
 
 # Super Mario Bros needs NumPy 1, so it has its own environment.
-$(MARIO)/ready: benchmarks/requirements-mario.txt $(NATIVE) $(shell find src -name '*.py')
+$(MARIO)/ready: benchmarks/requirements-mario.txt $(NATIVE) $(shell find src -name '*.py') | prerequisites
 	$(PYTHON) -m venv $(MARIO)
 	$(MARIO)/bin/python -m pip --disable-pip-version-check install --quiet \
 		-r benchmarks/requirements-mario.txt '.[atari]' 'psutil>=5.9'
@@ -189,7 +193,7 @@ bench: $(BENCH)/ready  ## measure every figure of docs/benchmarks.md, with the o
 	$(BENCH)/bin/python benchmarks/figures.py --write
 
 # JAX takes 600 MB with its dependencies, too much for every test run.
-$(JAX)/ready: $(NATIVE) $(shell find src -name '*.py') constraints.txt
+$(JAX)/ready: $(NATIVE) $(shell find src -name '*.py') constraints.txt | prerequisites
 	$(PYTHON) -m venv $(JAX)
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(JAX)/bin/python -m pip --disable-pip-version-check install --quiet \
 		'.[jax,atari]' pytest hypothesis
@@ -199,7 +203,7 @@ jax: $(JAX)/ready  ## run the tests and the example of JAX in their own environm
 	$(JAX)/bin/python -m pytest tests/tensors/test_jax.py tests/examples/test_jax_example.py src/framestow/jax.py
 
 # Tianshou needs older versions of its dependencies, and takes 200 MB with Numba.
-$(LIBRARIES)/ready: $(NATIVE) $(shell find src -name '*.py') tests/integrations/requirements.txt
+$(LIBRARIES)/ready: $(NATIVE) $(shell find src -name '*.py') tests/integrations/requirements.txt | prerequisites
 	$(PYTHON) -m venv $(LIBRARIES)
 	$(LIBRARIES)/bin/python -m pip --disable-pip-version-check install --quiet \
 		-r tests/integrations/requirements.txt '.[atari]' psutil pytest hypothesis
@@ -222,7 +226,7 @@ docs: $(DOCS)/ready  ## build the documentation site in build/site and check its
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
 	@echo "open build/site/index.html"
 
-$(NOTEBOOK)/ready: $(NATIVE) $(shell find src -name '*.py') constraints.txt
+$(NOTEBOOK)/ready: $(NATIVE) $(shell find src -name '*.py') constraints.txt | prerequisites
 	$(PYTHON) -m venv $(NOTEBOOK)
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(NOTEBOOK)/bin/python -m pip --disable-pip-version-check install --quiet \
 		'.[notebook]'

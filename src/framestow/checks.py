@@ -6,7 +6,6 @@ Each returns the checked value or raises an error with the argument's name, its 
 from __future__ import annotations
 
 import difflib
-import inspect
 import math
 import operator
 import os
@@ -21,7 +20,6 @@ import numpy.typing as npt
 from framestow.errors import FramestowError, InvalidSettingsError, InvalidStepError
 
 INT64_MAX = np.iinfo(np.int64).max
-VARIABLE = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD  # kinds of parameters
 
 Named = TypeVar("Named")
 
@@ -93,28 +91,14 @@ def find_by_name(kind: str, name: Any, table: Mapping[str, Named]) -> Named:
     """Return ``table[name]``; raise ``InvalidSettingsError`` with the nearest name, or all names, if there is none."""
     if isinstance(name, str) and name in table:
         return table[name]
-    raise InvalidSettingsError(f"{kind} is {name!r}: no {kind} has this name; {_nearest(name, table)}")
+    raise InvalidSettingsError(f"{kind} is {name!r}: no {kind} has this name; {nearest_name(name, table)}")
 
 
-def _nearest(name: Any, names: Iterable[str]) -> str:
+def nearest_name(name: Any, names: Iterable[str]) -> str:
     """Return a question with the nearest of ``names``, or a list of all of them."""
     names = list(names)
     nearest = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=0.4)
     return f"did you mean {nearest[0]!r}?" if nearest else f"choose one of {', '.join(map(repr, names))}"
-
-
-def refuse_arguments(owner: type, given: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
-    """Raise ``InvalidSettingsError`` for the first argument in ``given``, which the constructor of ``owner`` lacks.
-
-    ``reasons`` says by name what an argument *is* that others take; of any other name, the message has the nearest.
-    """
-    for name in given:
-        if name in reasons:
-            raise InvalidSettingsError(f"{name} is {reasons[name]}")
-        signatures = [inspect.signature(kind.__init__) for kind in owner.__mro__]  # type: ignore[misc]
-        known = {each.name for one in signatures for each in one.parameters.values() if each.kind not in VARIABLE}
-        nearest = _nearest(name, sorted(known.union(reasons) - {"self"}))
-        raise InvalidSettingsError(f"{name} is not an argument of {owner.__name__}; {nearest}")
 
 
 def check_seed(seed: Any) -> int | None:

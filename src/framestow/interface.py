@@ -121,6 +121,15 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
+def listed(names: Iterable[object]) -> str:
+    r"""Return names with commas between them, each ``printable``: keys of a space may be a stranger's.
+
+    >>> print(listed(["camera", "\x1b[2J"]))
+    camera, \x1b[2J
+    """
+    return ", ".join(printable(str(name)) for name in names)
+
+
 def shapes(arrays: Any) -> str:
     """Return shape and dtype of an array or a tensor, or of each in dicts and tuples.
 
@@ -129,7 +138,7 @@ def shapes(arrays: Any) -> str:
     '{camera: (2, 3) uint8, arm: ((2,) float64)}'
     """
     if isinstance(arrays, Mapping):
-        return "{" + ", ".join(f"{key}: {shapes(part)}" for key, part in arrays.items()) + "}"
+        return "{" + ", ".join(f"{printable(str(key))}: {shapes(part)}" for key, part in arrays.items()) + "}"
     if isinstance(arrays, tuple):
         return f"({', '.join(map(shapes, arrays))})"
     return f"{tuple(arrays.shape)} {str(arrays.dtype).removeprefix('torch.')}"

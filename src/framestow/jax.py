@@ -18,6 +18,7 @@ from framestow._core import OutputPool
 from framestow.errors import InvalidSettingsError
 from framestow.extras import check_library, missing_extra
 from framestow.interface import public_names
+from framestow.keywords import suggests_keywords
 from framestow.replay.memory import ReplayMemory, check_batch_size
 from framestow.replay.reading.batch import NOT_MAPPED, Batch, SequenceBatch, check_batch
 from framestow.replay.reading.batches_ahead import (
@@ -126,6 +127,7 @@ class Loader(BatchesAhead[Any, Loaded]):
         super().__init__(draw, partial(_to_jax_and_wait, device=device), ahead, threads, where)
 
 
+@suggests_keywords
 class BatchLoader(Loader[JaxBatch]):
     """Endless iterator over a memory's batches as JAX arrays; threads prepare the next batches.
 
@@ -161,6 +163,7 @@ class BatchLoader(Loader[JaxBatch]):
         super().__init__(partial(draw_function(memory, draw), batch_size), device, ahead, threads)
 
 
+@suggests_keywords
 class SequenceLoader(Loader[JaxSequenceBatch]):
     """Endless iterator over batches of sequences; takes the arguments of ``memory.sample_sequences``."""
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 HEAD = """
 from typing import Any
-from framestow import FrameSpec, HindsightGoals, ReplayMemory
+from framestow import FrameSpec, HindsightGoals, Prioritized, ReplayMemory
 from framestow.distributed import ShardedReplay
 from framestow.envs import AtariEnv, Preset, Recorder, SerialVectorEnv, WorkerVectorEnv, make_atari
 from framestow.integrations import classic, cleanrl, gymnasium, stable_baselines3, torchrl
@@ -78,12 +78,21 @@ stable_baselines3.ReplayBuffer(8, thing, thing, storage="raw")
 stable_baselines3.HerReplayBuffer(8, thing, thing, thing, storage="raw")
 torchrl.FramestowStorage(8, storage="raw")
 """
+# Keywords that framestow answers with the one that is meant: only at run time.
+UNKNOWN = """
+ReplayMemory(10, thing, 4, gamma=thing)
+Prioritized(beta_frames=thing)
+memory.add(thing, 1, 0.5, thing, done=True)
+memory.add(thing, 1, 0.5, thing, True, False, info=thing)
+memory.add(thing, 1, 0.5, thing, True)
+memory.append([1], [0.5], [True], [False], thing, obs=thing)
+"""
 
 
 @pytest.mark.slow
-def test_a_type_checker_takes_every_right_string_and_finds_every_wrong_one(tmp_path):
+def test_a_type_checker_takes_every_right_string_and_finds_every_wrong_one_and_every_unknown_keyword(tmp_path):
     right = CALLS.strip().splitlines()
-    wrong = [re.sub(r'"\w+"\)$', '"zip")', call) for call in right]
+    wrong = [*(re.sub(r'"\w+"\)$', '"zip")', call) for call in right), *UNKNOWN.strip().splitlines()]
     snippet = tmp_path / "snippet.py"
     snippet.write_text(HEAD + "\n".join([*right, *wrong]))
 

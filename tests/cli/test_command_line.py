@@ -353,6 +353,8 @@ def test_a_wrong_count_says_which_ones_work(arguments: str, capsys: pytest.Captu
     ("arguments", "message"),
     [
         ("evalute runs/x", "command is 'evalute': no command has this name; did you mean 'evaluate'?"),
+        ("play Pong", "command is 'play': no command has this name; did you mean 'evaluate', or 'watch' for a video?"),
+        ("train Pong --step 9", "--step, 9: framestow train has no such option or argument; did you mean --steps?"),
         ("export mianri", "command is 'export mianri': no command has this name; did you mean 'export minari'?"),
         ("train Pong --num-env 3", "--num-env, 3: framestow train has no such option or argument; did you mean --num-"),
         ("verify a b", "b: framestow verify has no such option or argument; framestow verify --help lists all"),

@@ -583,8 +583,10 @@ def of_tuple(first) -> ReplayMemory:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"path": "made.txt", "layout": "npz"}, "the ending .npz belongs to the layout npz"),
-        ({"path": "made.npz", "layout": "d3rlpy"}, "the ending .npz belongs to the layout npz"),
+        ({"path": "made.txt", "layout": "npz"}, "a file of the layout npz ends with .npz; give such a name"),
+        ({"path": "made.npz", "layout": "d3rlpy"}, "a file of the layout d3rlpy ends with .hdf5 or .h5 or .hdf; give"),
+        ({"path": "own.xyz"}, "path is own.xyz: a file of the layout d4rl ends with .hdf5 or .h5 or .hdf; give such"),
+        ({"path": "own"}, "path is own: a file of the layout d4rl ends with"),
         ({"memory": of_tuple((PART,)), "layout": "d3rlpy"}, "a tuple: d3rlpy has one array for each part; export it"),
         ({"memory": of_tuple({"a": PART}), "layout": "d3rlpy"}, "a tuple: d3rlpy has one array for each part; export"),
         ({"memory": of_tuple({"a": PART})}, "a tuple: d4rl has one array for them; export it to Minari"),

@@ -79,3 +79,24 @@ def test_a_refused_begin_names_the_value(frames, message):
 
     with pytest.raises(InvalidStepError, match=re.escape(message)):
         memory.begin(frames)
+
+
+@pytest.mark.parametrize("is_dict", [False, True])
+def test_add_without_a_next_observation_at_an_end_says_to_give_the_last_one(is_dict):
+    observation, space = np.zeros(SHAPE, np.uint8), FrameSpec(SHAPE)
+    memory = ReplayMemory(10, {"camera": space} if is_dict else space, 4)
+
+    with pytest.raises(InvalidStepError, match=r"^next_observation is None: .*; give the last one that step returned$"):
+        memory.add({"camera": observation} if is_dict else observation, 1, 0.5, None, True, False)
+
+    assert len(memory) == 0
+
+
+def test_append_without_a_frame_at_an_end_says_to_give_the_last_one():
+    memory = ReplayMemory(10, FrameSpec(SHAPE), 4, stack=4)
+    memory.begin(np.zeros((1, *SHAPE), np.uint8))
+
+    with pytest.raises(InvalidStepError, match=r"^frames is None: .*; give the last one that step returned$"):
+        memory.append([1], [0.5], [True], [False], None)
+
+    assert len(memory) == 0

@@ -12,6 +12,7 @@ import pytest
 import framestow
 from framestow import Draw, FrameSpec, HindsightGoals, ReplayMemory, Sampler, Uniform
 from framestow import torch as face
+from framestow.errors import InvalidStepError
 from framestow.frames import LazyFrames, LazyFramesBatch
 
 
@@ -109,3 +110,27 @@ def test_a_sampler_of_ones_own_is_shown_with_its_plain_settings():
             return Draw(transitions.sampleable_at(ranks), np.ones(batch_size, np.float32))
 
     assert "Newest(share=0.5)" == repr(Newest(0.5, np.zeros(1_000_000)))
+
+
+def test_keys_of_a_stranger_reach_no_terminal_as_they_are():
+    key, frame = "\x1b]0;title\x07\n\u202e", np.zeros((40, 40, 4), np.uint8)
+    memory = ReplayMemory(10, {key: FrameSpec(frame.shape)}, 4)
+    memory.add({key: frame}, 1, 0.5, {key: frame}, True, False)
+    batch, report = memory.sample(2), memory.report()
+    shown = [str(report), repr(report), report._repr_html_(), repr(batch), repr(face.to_tensors(batch)), repr(memory)]
+    for wrong in ({"camera": frame}, frame, None, {key: frame[1:]}):
+        with pytest.raises(InvalidStepError) as refused:
+            memory.add(wrong, 1, 0.5, {key: frame}, True, False)
+        shown.append(str(refused.value))
+    for build in (
+        lambda: ReplayMemory(10, {key: FrameSpec((2, 2))}, 4, stack_axis={"camera": 0}),
+        lambda: HindsightGoals(memory, lambda *_: [0.0]),
+        lambda: memory.add({}, 1, 0.5, {}, True, False),
+    ):
+        with pytest.raises(ValueError, match="title") as refused:
+            build()
+        shown.append(str(refused.value))
+
+    assert [] == [text for text in shown if not text.replace("\n", "").isprintable() or "\x07\n" in text]
+    assert all(r"\x1b]0;title\x07\n\u202e" in text for text in shown if "title" in text)
+    assert sum("title" in text for text in shown) > 8

@@ -86,3 +86,15 @@ def test_the_warning_of_a_long_vector_says_what_a_full_memory_takes(settings, fu
 )
 def test_other_spaces_are_warned_of_nothing(space, settings):
     ReplayMemory(1000, space, 4, **settings)
+
+
+def test_a_space_of_single_numbers_is_refused_with_a_space_that_takes_them():
+    space = Discrete(5)
+    with pytest.raises(
+        InvalidSettingsError, match=r"^observation_space is Discrete\(5\): its observations are single num"
+    ):
+        ReplayMemory(100, space, 3)
+
+    memory = ReplayMemory(100, {"state": space}, 3)  # what the message says
+    memory.add({"state": 4}, 1, 0.5, {"state": np.int64(2)}, True, False)
+    assert memory.sample(1).observation["state"].tolist() == [4]

@@ -74,7 +74,9 @@ def _shorten(framed: str, command: str) -> str:
         names = [row.strip() for row in rows[:end] if re.match(r" {4}\S", row)]
         return f"missing: {', '.join(names)}; {command} --help explains all arguments"
     if sentence.startswith("Unrecognized options: "):
-        meant = [row.split()[0].rstrip(",") for row in rows[end:] if re.match(r" {4}--", row)]
+        near = [row.split()[0].rstrip(",") for row in rows[end:] if re.match(r" {4}--", row)]
+        given = sentence.split()[2].rstrip(",")
+        meant = [name for name in near if name.startswith(given)] or near
         way_out = f"did you mean {' or '.join(meant)}?" if meant else f"{command} --help lists all"
         return f"{sentence.partition(': ')[2]}: {command} has no such option or argument; {way_out}"
     for pattern, replacement in _SENTENCES:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from framestow import __version__
 from framestow.checks import find_by_name
 from framestow.cli.output import FAILED, fit, say
-from framestow.errors import CheckpointError, DivergedError, FramestowError, MissingExtraError
+from framestow.errors import CheckpointError, DivergedError, FramestowError, InvalidSettingsError, MissingExtraError
 from framestow.extras import check_extra
 from framestow.interface import printable
 
@@ -65,6 +65,23 @@ COMMANDS: dict[str, CommandEntry] = {
         CommandEntry("bench", "bench", "bench", "Bench", "compare replay libraries on this machine"),
     )
 }
+MEANT = {
+    "play": "'evaluate', or 'watch' for a video",
+    "test": "'evaluate'",
+    "eval": "'evaluate'",
+    "record": "'watch'",
+    "render": "'watch'",
+    "video": "'watch'",
+    "show": "'view'",
+    "plot": "'report'",
+    "info": "'inspect'",
+    "check": "'verify'",
+    "convert": "'import' or 'export'",
+    "load": "'import'",
+    "benchmark": "'bench'",
+}
+"""Commands by the words that people try for them."""
+
 EXAMPLE_RUN = "runs/Breakout-baselines-s0-20260131-174500"  # what `framestow train Breakout` would have written then
 
 
@@ -72,11 +89,15 @@ def find_command(arguments: list[str]) -> tuple[CommandEntry, list[str]]:
     """Return the command that ``arguments`` begin with, and the arguments after its name.
 
     Raises:
-        InvalidSettingsError: there is none; the message has the nearest name.
+        InvalidSettingsError: there is none; the message has the one that is meant, or the nearest name.
 
     >>> find_command(["import", "minari", "--help"])[1], find_command(["verify", "runs"])[1]
     (['--help'], ['runs'])
     """
+    if arguments[0] in MEANT:
+        raise InvalidSettingsError(
+            f"command is {arguments[0]!r}: no command has this name; did you mean {MEANT[arguments[0]]}?"
+        )
     in_group = commands_of(arguments[0])
     num_words = 2 if in_group else 1
     return find_by_name("command", " ".join(arguments[:num_words]), in_group or COMMANDS), arguments[num_words:]

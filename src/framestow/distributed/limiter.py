@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from framestow.checks import INT64_MAX, real_number, whole_number
 from framestow.errors import InvalidSettingsError
+from framestow.keywords import suggests_keywords
 
 
+@suggests_keywords
 @dataclass(frozen=True)
 class SampleToInsertRatio:
     """Keep the number of sampled rows near ``samples_per_insert`` times the number of inserted steps.

@@ -30,6 +30,7 @@ from framestow.distributed.writer import Priorities, ShardWriter, StepCalls, Wri
 from framestow.errors import ActorLostError, DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.frames.stacking import StackPadding
 from framestow.interface import CHANGES, Closing, LacksCalls, one_line, plural
+from framestow.keywords import suggests_keywords
 from framestow.replay.eviction.byte_amounts import parse_bytes
 from framestow.replay.eviction.retention import Retention
 from framestow.replay.forked_draws import ForkedGenerator
@@ -61,6 +62,7 @@ from framestow.storage.frame_storage import Storage
 KIND, VERSION = "framestow sharded replay", 1
 
 
+@suggests_keywords
 class ShardedReplay(StepCalls, LacksCalls, Closing):
     """Replay memory in several shards, each of which owns a ``ReplayMemory`` with a part of the environments.
 

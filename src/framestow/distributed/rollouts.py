@@ -15,6 +15,7 @@ from framestow.distributed.ray import START_S, ActorPlacement, Calls, RayCalls, 
 from framestow.distributed.writer import Priorities, ShardWriter, WriterCounts
 from framestow.errors import ActorLostError, InvalidSettingsError
 from framestow.interface import Closing, one_line, plural
+from framestow.keywords import suggests_keywords
 
 if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode, VectorEnv
@@ -149,6 +150,7 @@ def start_ray_rollouts(settings: Sequence[RolloutSettings], placement: ActorPlac
     return start_actors(RolloutActor, settings, placement)
 
 
+@suggests_keywords
 class Rollouts(Closing):
     """Actors that play until they are closed, each with its part of the environments of a replay.
 

@@ -18,6 +18,7 @@ from framestow.distributed.shard import GAP, ONLY_ENV, REPLACED, STORED, Chunk, 
 from framestow.errors import ActorLostError, InvalidStepError
 from framestow.frames.observation_spec import Frames
 from framestow.interface import HidesNames, one_line, plural
+from framestow.keywords import suggests_keywords
 from framestow.replay.added_steps import check_add
 from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.step_checks import SegmentSteps, check_append, check_begin
@@ -124,6 +125,7 @@ class StepCalls(HidesNames, ABC):
         return self.step_writer.settings.extras.check_extras(extras, num_steps)
 
 
+@suggests_keywords
 class ShardWriter(StepCalls):
     """Sends the steps of some environments to their shards; has the methods of a memory that a ``Recorder`` calls.
 

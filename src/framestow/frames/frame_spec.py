@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from framestow.checks import is_number, numpy_dtype, truth_value
 from framestow.errors import InvalidSettingsError
+from framestow.keywords import suggests_keywords
 
 MAX_CHANNELS_LAST = 4  # a last axis of at most this length means channels, as in (H, W, C)
 MAX_FRAME_BYTES = 2**30  # limit of the packer
@@ -20,6 +21,7 @@ MAX_ITEM_BYTES = 8  # longer floats differ between machines
 SCALED_DTYPES = (np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64))  # that may be pixels k / 255
 
 
+@suggests_keywords
 @dataclass(frozen=True, init=False)
 class FrameSpec:
     """Shape and dtype of one frame: ``(H, W)``, ``(H, W, C)``, ``(C, H, W)``, or any other shape with an axis.

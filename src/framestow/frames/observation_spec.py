@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import ArraySpec, FrameSpec, refuse_array
+from framestow.interface import listed
 
 
 def map_arrays(change: Callable[..., Any], arrays: Any, *others: Any) -> Any:
@@ -122,6 +123,12 @@ def observation_spec(space: Any) -> ObservationSpec:
     if isinstance(space, ObservationSpec):
         return space
     if _parts_of(space) is None:
+        if getattr(space, "shape", None) == () and not isinstance(space, np.generic):
+            raise InvalidSettingsError(
+                f"{SPACE} is {space!r}: its observations are single numbers, and a memory takes arrays with an axis; "
+                "give {'state': space}, and observations as {'state': observation}, or one-hot vectors "
+                "(gymnasium.wrappers.FlattenObservation)"
+            )
         return ObservationSpec(0, (ArraySpec((), FrameSpec.from_space(space)),))
     arrays: list[ArraySpec] = []
     structure = _structure(space, (), arrays)
@@ -154,10 +161,18 @@ def only_frame(spec: ObservationSpec, what: str) -> FrameSpec:
     """
     if spec.is_one_array:
         return spec.arrays[0].frame
-    keys = ", ".join(array.key for array in spec.arrays)
+    keys = listed(array.key for array in spec.arrays)
     raise InvalidSettingsError(
         f"observations are of {keys}: {what} one array per frame; store this key alone in a memory"
     )
+
+
+def refuse_none(name: str, given: Any) -> None:
+    """Raise ``InvalidStepError`` if an observation or a frame is ``None``, as some loops have it at an end."""
+    if given is None:
+        raise InvalidStepError(
+            f"{name} is None: each step has one, also at the end of an episode; give the last one that step returned"
+        )
 
 
 def as_native(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -245,19 +260,21 @@ def _flatten(structure: Any, frames: Any, name: str, flat: list[Any]) -> None:
     """Append the arrays of ``frames`` to ``flat``, in the order of ``structure``; error messages call them ``name``."""
     if isinstance(structure, dict):
         if type(frames) is not dict and not isinstance(frames, Mapping):  # a Mapping is slow to ask for
+            refuse_none(name, frames)
             raise InvalidStepError(
-                f"{name} are a {type(frames).__name__}: this memory needs a dict of {', '.join(structure)}; give one "
+                f"{name} are a {type(frames).__name__}: this memory needs a dict of {listed(structure)}; give one "
                 "array of frames for each key"
             )
         if frames.keys() != structure.keys():
             raise InvalidStepError(
-                f"{name} have the keys {', '.join(map(str, frames))}: this memory needs {', '.join(structure)}; give "
+                f"{name} have the keys {listed(frames)}: this memory needs {listed(structure)}; give "
                 "one array of frames for each of these keys only"
             )
         for key, part in structure.items():
             _flatten(part, frames[key], f"{name}[{key!r}]", flat)
     elif isinstance(structure, tuple):
         if not isinstance(frames, (tuple, list)) or len(frames) != len(structure):
+            refuse_none(name, frames)
             kind = f"{len(frames)} parts" if isinstance(frames, (tuple, list)) else f"a {type(frames).__name__}"
             raise InvalidStepError(
                 f"{name} are {kind}: this memory needs a tuple of {len(structure)} parts; give one array of frames "

@@ -47,6 +47,7 @@ from framestow.frames.lazy_frames import STACK_AXES, LazyFrames, LazyFramesBatch
 from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.tested_versions import warn_of_untested_version
 from framestow.interface import public_names
+from framestow.keywords import suggests_keywords
 
 __all__ = ["FrameStack", "LazyFrames", "LazyFramesBatch", "VectorFrameStack"]
 __dir__ = public_names(__name__)
@@ -56,6 +57,7 @@ warn_of_untested_version("gymnasium", newest="1.4")
 ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
 
 
+@suggests_keywords
 class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
     """Observe the last ``stack_size`` frames of an environment as ``LazyFrames``.
 
@@ -128,6 +130,7 @@ class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         return map_arrays(RecentFrames.append, self._recent, copied), reward, terminated, truncated, info
 
 
+@suggests_keywords
 class VectorFrameStack(VectorWrapper):  # VectorWrapper has no type parameters in Gymnasium 1.1
     """Observe the last ``stack_size`` frames of each environment of a vector environment, as ``LazyFramesBatch``.
 

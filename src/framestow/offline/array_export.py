@@ -25,6 +25,7 @@ from framestow.replay.reading.episodes import StoredEpisode
 
 ExportLayout: TypeAlias = Literal["d4rl", "d3rlpy", "npz"]
 EXPORT_LAYOUTS: tuple[ExportLayout, ...] = get_args(ExportLayout)
+HDF5_ENDINGS = ".hdf5", ".h5", ".hdf"
 
 
 def export_arrays(
@@ -67,9 +68,10 @@ def export_arrays(
             f"observations are a {type(shown).__name__}: {layout} has one array for "
             f"{'each part' if isinstance(shown, tuple) and layout == 'd3rlpy' else 'them'}; {ways}"
         )
-    if (layout == "npz") != (path.suffix == ".npz"):
+    endings = (".npz",) if layout == "npz" else HDF5_ENDINGS
+    if path.suffix not in endings:
         raise InvalidSettingsError(
-            f"path is {path}: the ending .npz belongs to the layout npz, and the layout is {layout}; give another name"
+            f"path is {path}: a file of the layout {layout} ends with {' or '.join(endings)}; give such a name"
         )
     open_file = new_npz if layout == "npz" else new_hdf5
     export = _Export(memory, progress)

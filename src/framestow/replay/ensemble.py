@@ -16,6 +16,7 @@ from framestow.checks import one_of, real_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError, NothingToSampleError
 from framestow.frames.observation_spec import map_arrays
 from framestow.interface import CHANGES, LacksCalls, one_line, plural
+from framestow.keywords import suggests_keywords
 from framestow.replay.forked_locks import call_in_children
 from framestow.replay.memory import check_batch_size
 from framestow.replay.reading.batch import MEMBER_SHIFT, Batch, SequenceBatch
@@ -30,6 +31,7 @@ TOLERANCE = 1e-6  # of the sum of shares
 IfEmpty = Literal["raise", "others"]
 
 
+@suggests_keywords
 class ReplayEnsemble(LacksCalls):
     """Samples batches with a fixed share of each of several memories.
 

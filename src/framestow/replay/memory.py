@@ -20,9 +20,10 @@ from framestow.checks import (
     truth_value,
     whole_number,
 )
-from framestow.errors import InvalidSettingsError
+from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.stacking import StackPadding
 from framestow.interface import Closing, one_line, plural
+from framestow.keywords import NoKeywords, refuse_keywords, refuse_missing, suggests_keywords, takes_any_call
 from framestow.replay.eviction.retention import OnDamage, Retention
 from framestow.replay.inner_memory import InnerMemory, MemoryProperties
 from framestow.replay.memory_parts import MemoryParts
@@ -49,13 +50,14 @@ from framestow.replay.store.reader import StoredMemory, read_frames_per_segment
 from framestow.storage.frame_storage import Storage
 
 if TYPE_CHECKING:
-    from typing import Self
+    from typing import Self, Unpack
 
 REPR_WAIT_S = 0.1  # for the lock, which a thread holds for microseconds as a rule
 
 GENERATION_RULE = "it is the number that save() or flush() returned"
 
 
+@suggests_keywords
 class ReplayMemory(MemoryProperties, Closing):
     """Replay memory of transitions from ``num_envs`` environments; stores each frame once, losslessly.
 
@@ -231,6 +233,7 @@ class ReplayMemory(MemoryProperties, Closing):
         """
         self.inner.begin(self.inner.settings.layout.flatten_given(frames), env_ids)
 
+    @takes_any_call
     def append(
         self,
         actions: npt.ArrayLike,
@@ -240,6 +243,7 @@ class ReplayMemory(MemoryProperties, Closing):
         frames: Any,
         env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
         extras: Mapping[str, npt.ArrayLike] | None = None,
+        **others: Unpack[NoKeywords],
     ) -> npt.NDArray[np.int64]:
         """Store one step of each of ``env_ids``, with its next frame or next observation; return their indices.
 
@@ -265,12 +269,19 @@ class ReplayMemory(MemoryProperties, Closing):
         Returns the indices of the steps, ``(len(env_ids),)`` of ``int64``, as in ``Batch.index``. Call ``begin`` after
         an episode ended. Raises ``InvalidStepError`` before anything is stored.
         """
-        if self._takes_one_array:
-            frames = (frames,)
-        else:
-            frames = self.inner.settings.layout.flatten_given(frames, "next_observation")
-        return self.inner.append((env_ids, actions, rewards, terminated, truncated, frames, extras))
+        if others:
+            refuse_keywords(self.append, others)
+        try:
+            if self._takes_one_array:
+                parts = (frames,)
+            else:
+                parts = self.inner.settings.layout.flatten_given(frames, "next_observation")
+            return self.inner.append((env_ids, actions, rewards, terminated, truncated, parts, extras))
+        except InvalidStepError:
+            refuse_missing(self.append, actions, rewards, terminated, truncated, frames)
+            raise
 
+    @takes_any_call
     def add(
         self,
         observation: Any,
@@ -281,6 +292,7 @@ class ReplayMemory(MemoryProperties, Closing):
         truncated: Any,
         env_ids: Any = None,
         extras: Mapping[str, Any] | None = None,
+        **others: Unpack[NoKeywords],
     ) -> npt.NDArray[np.int64]:
         """Store one step as every training loop has it: with an observation and the next observation.
 
@@ -329,13 +341,18 @@ class ReplayMemory(MemoryProperties, Closing):
         Raises:
             InvalidStepError: before anything is stored: for another shape or dtype, and for what ``append`` refuses.
         """
-        if self._takes_one_array:
-            observation, next_observation = (observation,), (next_observation,)
-        else:
-            flatten = self.inner.settings.layout.flatten
-            observation, next_observation = flatten(observation), flatten(next_observation, "next_observation")
-        step = env_ids, action, reward, terminated, truncated, next_observation, extras, observation
-        return self.inner.add(step)
+        if others:
+            refuse_keywords(self.add, others)
+        try:
+            if self._takes_one_array:
+                now, following = (observation,), (next_observation,)
+            else:
+                flatten = self.inner.settings.layout.flatten
+                now, following = flatten(observation), flatten(next_observation, "next_observation")
+            return self.inner.add((env_ids, action, reward, terminated, truncated, following, extras, now))
+        except InvalidStepError:
+            refuse_missing(self.add, observation, action, reward, next_observation, terminated, truncated)
+            raise
 
     def observations(self) -> Any:
         """Return the current observation of each environment: a new array, as ``add`` takes it.

@@ -33,7 +33,7 @@ from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED, TRUNCATED, Plann
 from framestow.checks import as_array
 from framestow.errors import InvalidStepError
 from framestow.frames.frame_spec import ArraySpec
-from framestow.frames.observation_spec import FRAMES, Frames, ObservationSpec, as_native
+from framestow.frames.observation_spec import FRAMES, Frames, ObservationSpec, as_native, refuse_none
 from framestow.interface import clause
 from framestow.replay.settings.memory_settings import MemorySettings
 
@@ -141,6 +141,7 @@ def check_arrays(frames: Sequence[Any], num_steps: int, spec: ObservationSpec) -
 
 
 def _check_array(frames: npt.ArrayLike, num_steps: int, array_spec: ArraySpec) -> npt.NDArray[Any]:
+    refuse_none(f"{FRAMES}{array_spec.subscript}", frames)
     array = as_array(f"{FRAMES}{array_spec.subscript}", frames, InvalidStepError)
     if array.dtype != array_spec.frame.dtype:
         raise InvalidStepError(

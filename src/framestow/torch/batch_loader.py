@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from framestow.checks import truth_value, whole_number
+from framestow.keywords import suggests_keywords
 from framestow.replay.memory import ReplayMemory, check_batch_size
 from framestow.replay.reading.batch import Batch, check_batch
 from framestow.replay.reading.batches_ahead import (
@@ -203,6 +204,7 @@ class Loader(BatchesAhead[Any, Loaded]):
         return loaded
 
 
+@suggests_keywords
 class BatchLoader(Loader[TensorBatch]):
     """Endless iterator over a memory's batches as tensors; threads prepare the next batches.
 
@@ -261,6 +263,7 @@ class BatchLoader(Loader[TensorBatch]):
         super().__init__(partial(draw_function(memory, draw), batch_size), device, ahead, threads, pin_memory)
 
 
+@suggests_keywords
 class SequenceLoader(Loader[TensorSequenceBatch]):
     """Endless iterator over batches of sequences as tensors; threads prepare the next batches.
 

@@ -15,6 +15,7 @@ from torch import Generator, Tensor
 from framestow.checks import truth_value, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.interface import one_line, plain_arguments
+from framestow.keywords import suggests_keywords
 from framestow.replay.forked_draws import lineage
 
 _LARGEST_PIXEL = 255  # of uint8 pixels; floats are 0 to 1
@@ -42,6 +43,7 @@ def scale_pixels(pixels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     return floats.div_(_LARGEST_PIXEL) if pixels.dtype == torch.uint8 else floats
 
 
+@suggests_keywords
 class RandomShift:
     """Shift each row by up to ``pad`` pixels along both axes; pixels beyond an edge repeat the edge.
 

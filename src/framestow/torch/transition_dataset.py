@@ -14,6 +14,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from framestow.checks import check_seed, folder_path, truth_value, whole_number
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.interface import one_line
+from framestow.keywords import suggests_keywords
 from framestow.replay.memory import ReplayMemory, check_batch_size
 from framestow.replay.reading.batch import Batch
 from framestow.replay.reports.inspection import inspect_memory
@@ -36,6 +37,7 @@ class LoadedBatch(Batch[Tensor]):
         return LoadedBatch(**vars(self.map(lambda tensor: tensor.to(device, non_blocking=non_blocking))))
 
 
+@suggests_keywords
 class TransitionDataset(IterableDataset[LoadedBatch]):
     """Batches of the transitions of a store, read by the workers of a ``DataLoader``.
 

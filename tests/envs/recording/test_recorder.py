@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box, Text, Tuple
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
@@ -339,3 +340,20 @@ def test_stored_rewards_are_clipped_one_by_one_and_returned_rewards_are_not(n_st
     stored = memory.get(memory.sampleable_indices()[:2]).reward.tolist()
     assert returned == [7.0, -7.0, 0.5, 7.0, -7.0, 0.5]
     assert stored == ([1.0, -1.0] if n_step == 1 else [1.0 - 0.5 + 0.125, -1.0 + 0.25 + 0.25])
+
+
+def test_flags_that_are_tensors_are_recorded_without_a_warning():
+    class OfTensors(SerialVectorEnv):
+        def step(self, actions):
+            frames, rewards, terminated, truncated, infos = super().step(actions)
+            return frames, rewards, torch.tensor(terminated), torch.tensor(truncated), infos
+
+    memory = ReplayMemory(1000, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, num_envs=3, stack=2)
+    plain = ReplayMemory(1000, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, num_envs=3, stack=2)
+
+    play(Recorder(OfTensors(numbered_envs(), AutoresetMode.NEXT_STEP), memory), 30)  # warnings are errors in tests
+    play(Recorder(ours(AutoresetMode.NEXT_STEP), plain), 30)
+
+    assert len(memory) == len(plain) > 30
+    index = np.arange(len(plain))
+    np.testing.assert_array_equal(plain.get(index).terminated, memory.get(index).terminated)

@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from stable_baselines3.common import buffers
 from tensordict import TensorDict
 
 from framestow.errors import InvalidSettingsError, InvalidStepError, ObservationWarning
@@ -82,8 +83,20 @@ def test_integer_actions_of_two_axes_are_flat_in_cleanrl_and_refused_where_stabl
 
     np.testing.assert_array_equal(actions.reshape(2, 6), buffer.actions[0])
     assert buffer.sample(5).actions.shape == (5, 6)
-    with pytest.raises(InvalidSettingsError, match="takes integer actions of one axis; flatten them in a wrapper"):
+    with pytest.raises(InvalidSettingsError, match=r"own buffer cannot store .* \(2, 3\); flatten them in a"):
         row_buffer(stable_baselines3, actions=space)
+
+
+def test_integer_actions_whose_second_axis_has_one_entry_are_stored_as_stable_baselines_stores_them():
+    space = gymnasium.spaces.MultiDiscrete([[2], [3]])
+    own = buffers.ReplayBuffer(10, PICTURES, space, "cpu", 2)
+    buffer = row_buffer(stable_baselines3, actions=space, n_envs=2)
+    actions = np.stack([space.sample(), space.sample()])
+
+    for one in own, buffer:
+        one.add(TWO, TWO, actions, np.zeros(2), np.zeros(2), [{}, {}])
+
+    np.testing.assert_array_equal(own.actions[0], buffer.actions[0])
 
 
 @pytest.mark.parametrize("module", [cleanrl, stable_baselines3], ids=["cleanrl", "stable_baselines3"])

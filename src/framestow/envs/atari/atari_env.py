@@ -17,6 +17,7 @@ from framestow.envs.atari.old_names import check_old_name
 from framestow.envs.atari.presets import Preset, PresetName, differing_fields, find_preset
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
 from framestow.interface import one_line
+from framestow.keywords import suggests_keywords
 
 EMULATOR_FRAMES_PER_SECOND = 60
 RenderMode: TypeAlias = Literal["rgb_array"]
@@ -38,6 +39,7 @@ def check_render_mode(render_mode: Any) -> None:
         raise InvalidSettingsError(f"render_mode is {render_mode!r}: it must be 'rgb_array' or None")
 
 
+@suggests_keywords
 class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
     """An Atari game with the settings of a preset; an observation is one frame, ``uint8`` of the preset's shape.
 

@@ -43,6 +43,7 @@ from framestow.envs.vector.foreign_envs import check_step, require_vector_env
 from framestow.envs.vector.one_env import AutoresetName, check_autoreset, find_mode
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError, StepTimeoutError
 from framestow.interface import clause, one_line, plural, warn_caller
+from framestow.keywords import suggests_keywords
 
 
 class PendingExtras:
@@ -172,6 +173,7 @@ class AsyncStep:
             self._thread = None
 
 
+@suggests_keywords
 class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     """Vector environment that records every step of another one in a memory, and returns stacked observations.
 

@@ -105,7 +105,7 @@ class RecordedStep(NamedTuple):
     @property
     def ended(self) -> Flags:
         """Environments whose episode has ended, lost episodes included."""
-        return np.asarray(np.logical_or(self.terminated, self.truncated), np.bool_)
+        return np.logical_or(np.asarray(self.terminated, np.bool_), np.asarray(self.truncated, np.bool_))
 
     @property
     def lost(self) -> Flags:

@@ -29,8 +29,10 @@ from framestow.envs.vector.calls import (
 from framestow.envs.vector.checked import CheckedVectorEnv, MadeEnvs
 from framestow.envs.vector.one_env import AutoresetName, StepOutcome, find_mode, reset_env, step_env
 from framestow.errors import EnvironmentFailedError
+from framestow.keywords import suggests_keywords
 
 
+@suggests_keywords
 class SerialVectorEnv(CheckedVectorEnv):
     """Vector environment that steps its environments one after another, in any of Gymnasium's autoreset modes.
 

@@ -44,6 +44,7 @@ from framestow.errors import (
     WorkerLostError,
 )
 from framestow.interface import one_line, plural, warn_caller
+from framestow.keywords import suggests_keywords
 
 _MAX_LOSSES = 3  # of one worker without a completed step
 _CLOSE_S = 5.0  # seconds that ``close`` takes by default
@@ -52,6 +53,7 @@ _CLOSE_S = 5.0  # seconds that ``close`` takes by default
 _Result = TypeVar("_Result")
 
 
+@suggests_keywords
 class WorkerVectorEnv(CheckedVectorEnv):
     """Vector environment that steps its environments in worker processes, and can replace crashed workers.
 

@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from framestow.checks import as_array, as_flags, real_number, refuse_arguments, whole_number
+from framestow.checks import as_array, as_flags, real_number, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.integrations.drop_in.paired_steps import PairedSteps, check_frame_stack, steps_following
 from framestow.integrations.drop_in.row_buffer import as_rows_of
 from framestow.interface import one_line, plural
+from framestow.keywords import refuse_arguments
 from framestow.replay.memory import ReplayMemory, check_batch_size, describe_memory
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.sampler import check_priorities

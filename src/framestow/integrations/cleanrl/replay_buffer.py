@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from framestow.checks import refuse_arguments
 from framestow.errors import InvalidStepError
 from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.row_buffer import RowBuffer
+from framestow.keywords import refuse_arguments
 from framestow.storage.frame_storage import Storage
 from framestow.torch.tensor_batch import parse_device
 

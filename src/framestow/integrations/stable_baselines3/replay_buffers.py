@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from dataclasses import replace
 from os import PathLike
@@ -16,11 +17,12 @@ from stable_baselines3.common.type_aliases import DictReplayBufferSamples, Repla
 from stable_baselines3.her import her_replay_buffer
 from stable_baselines3.her.goal_selection_strategy import KEY_TO_GOAL_STRATEGY, GoalSelectionStrategy
 
-from framestow.checks import real_number, refuse_arguments, truth_value, whole_number
+from framestow.checks import real_number, truth_value, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.paired_steps import steps_following
 from framestow.integrations.drop_in.row_buffer import RowBuffer
+from framestow.keywords import refuse_arguments
 from framestow.replay.reading.batch import Batch
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.storage.frame_storage import Storage
@@ -95,10 +97,12 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
         for name, space in (("observation_space", observation_space), ("action_space", action_space)):
             if not isinstance(space, spaces.Space):
                 raise InvalidSettingsError(f"{name} is {space!r}: it must be a space of Gymnasium; give env.{name}")
-        if not isinstance(action_space, spaces.Box) and len(action_space.shape or ()) > 1:
+        shape = action_space.shape or ()
+        is_longer = math.prod(shape) > shape[0] if isinstance(action_space, spaces.MultiDiscrete) else len(shape) > 1
+        if is_longer and not isinstance(action_space, spaces.Box):
             raise InvalidSettingsError(
-                f"action_space is {action_space}: Stable-Baselines3 takes integer actions of one axis; flatten them in "
-                "a wrapper"
+                f"action_space is {action_space}: Stable-Baselines3's own buffer cannot store integer actions of shape "
+                f"{shape}; flatten them in a wrapper"
             )
         # Skip the parent that allocates arrays.
         super(buffers.ReplayBuffer, self).__init__(self.buffer_size, observation_space, action_space, device, n_envs)

@@ -19,13 +19,14 @@ from tianshou.data import PrioritizedVectorReplayBuffer as TianshouPrioritizedVe
 from tianshou.data import ReplayBuffer as TianshouBuffer
 from tianshou.data import VectorReplayBuffer as TianshouVector
 
-from framestow.checks import as_array, as_flags, real_number, refuse_arguments, truth_value, whole_number
+from framestow.checks import as_array, as_flags, real_number, truth_value, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.packed_array import PackedArray
 from framestow.integrations.drop_in.paired_steps import check_frame_stack
 from framestow.integrations.tianshou.observation_store import ObservationStep, ObservationStore
 from framestow.interface import one_line
+from framestow.keywords import refuse_arguments
 from framestow.replay.memory import ReplayMemory, describe_memory
 from framestow.replay.settings.observation_layout import MAX_STACK
 from framestow.storage.frame_storage import Storage

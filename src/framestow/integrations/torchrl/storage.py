@@ -21,7 +21,7 @@ from tensordict import TensorDictBase
 from torchrl.data import LazyTensorStorage, RoundRobinWriter, TensorStorage
 from torchrl.data.replay_buffers.checkpointers import TensorStorageCheckpointer
 
-from framestow.checks import folder_path, one_of, refuse_arguments, truth_value, whole_number
+from framestow.checks import folder_path, one_of, truth_value, whole_number
 from framestow.errors import (
     DamagedDataError,
     IncompatibleError,
@@ -35,6 +35,7 @@ from framestow.integrations.drop_in.pickled_memory import MemoryInFolder, memory
 from framestow.integrations.torchrl.pixel_steps import MIN_ENVS, PixelSteps, stacks_along
 from framestow.integrations.torchrl.steps import NONE, Key, PixelKeys, name_of
 from framestow.interface import one_line, shapes
+from framestow.keywords import refuse_arguments
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.reports.memory_report import MemoryReport
 from framestow.replay.settings.memory_settings import check_unpacking

@@ -13,7 +13,8 @@ from framestow.checks import as_array, as_flags, check_callable, one_of, real_nu
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import ArraySpec
 from framestow.frames.observation_spec import ObservationSpec
-from framestow.interface import one_line
+from framestow.interface import listed, one_line
+from framestow.keywords import suggests_keywords
 from framestow.replay.memory import ReplayMemory, check_batch_size
 from framestow.replay.reading.batch import Batch
 from framestow.replay.reading.sampling import PendingBatch, look_up, read_pending
@@ -39,6 +40,7 @@ class _Episodes(NamedTuple):
     lasts: Numbers
 
 
+@suggests_keywords
 class HindsightGoals:
     """Samples batches with a ``share`` of the goals replaced (Andrychowicz et al. 2017, HER).
 
@@ -251,7 +253,7 @@ def _goal_array(spec: ObservationSpec) -> tuple[int, ArraySpec]:
     number, achieved = arrays.get((ACHIEVED,), (0, None))
     _, desired = arrays.get((DESIRED,), (0, None))
     if achieved is None or desired is None:
-        keys = ", ".join(array.key for _, array in arrays.values()) or "one array"
+        keys = listed(array.key for _, array in arrays.values()) or "one array"
         raise InvalidSettingsError(
             f"observations have {keys}: hindsight needs an array for each of {ACHIEVED!r} and {DESIRED!r}; "
             "build the memory with a Dict space that has them"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from framestow.interface import one_line
+from framestow.interface import one_line, printable
 from framestow.replay.eviction.byte_amounts import format_bytes
 from framestow.replay.inner_memory import InnerMemory
 from framestow.replay.reports.facts import OF_A_MEMORY, lines_of, shown_in
@@ -174,7 +174,7 @@ class MemoryReport:
             yield f"{self.bytes_per_transition:,.1f} bytes for each further one"
 
     def __str__(self) -> str:
-        return "\n".join([*self._summary(), *self._table(), *self._outlook()])
+        return "\n".join(map(printable, [*self._summary(), *self._table(), *self._outlook()]))
 
     def _repr_html_(self) -> str:
         """Return the report as HTML, which a notebook shows."""
@@ -182,7 +182,9 @@ class MemoryReport:
             f"<tr><td>{escape(name)}</td><td>{format_bytes(size)}</td><td>{share}</td></tr>"
             for name, size, share in self._rows()
         )
-        above, below = ("<br>".join(map(escape, lines)) for lines in (self._summary(), self._outlook()))
+        above, below = (
+            "<br>".join(escape(printable(line)) for line in lines) for lines in (self._summary(), self._outlook())
+        )
         head = "<tr><th>part</th><th>size</th><th>share</th></tr>"
         return f"<div>{above}<table>{head}{rows}</table>{below}</div>"
 
@@ -216,9 +218,10 @@ class MemoryReport:
         width = max((len(name) for name, *_ in rows), default=0)
         table = [f"  {name:<{width}}  {format_bytes(size):>10}  {share:>5}" for name, size, share in rows]
         if self.frame_bytes_by_key:
-            width = max(map(len, self.frame_bytes_by_key))
+            named = {printable(key): size for key, size in self.frame_bytes_by_key.items()}
+            width = max(map(len, named))
             table.append("frames, open segments and index, by key")
-            table += [f"  {key:<{width}}  {format_bytes(size):>10}" for key, size in self.frame_bytes_by_key.items()]
+            table += [f"  {key:<{width}}  {format_bytes(size):>10}" for key, size in named.items()]
         return table
 
 

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from framestow.checks import real_number
+from framestow.keywords import suggests_keywords
 from framestow.replay.samplers.sampler import Chances, Draw, Indices, Sampleable, Sampler, ranks_of
 
 
+@suggests_keywords
 class ByAge(Sampler):
     """Draws a transition with a probability that halves with every ``half_life`` transitions of age.
 

@@ -9,12 +9,14 @@ import numpy as np
 from framestow._core import draw_uniformly
 from framestow.checks import real_number, whole_number
 from framestow.errors import InvalidSettingsError
+from framestow.keywords import suggests_keywords
 from framestow.replay.samplers.sampler import Chances, Draw, Indices, Sampleable, Sampler, ranks_of
 
 # Arguments of the constructor that ``state`` saves, in their order.
 SETTINGS = ("eta", "num_updates", "min_recent", "final_eta", "annealed_over")
 
 
+@suggests_keywords
 class EmphasizeRecent(Sampler):
     """Draws uniformly from the newest transitions, from fewer with every update of a phase.
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from framestow._core import Priorities
 from framestow.checks import real_number, whole_number
 from framestow.errors import InvalidSettingsError, NothingToSampleError
+from framestow.keywords import suggests_keywords
 from framestow.replay.samplers.sampler import Chances, Draw, Indices, Sampleable, Sampler, Slots
 
 PIECE = 2**16  # transitions saved or restored at once
@@ -20,6 +21,7 @@ PAGE_STEPS = 4096  # transitions whose weights the native tree stores together
 BYTES_A_PAGE = 16 * 1024 + 272 * 12 + 64  # weights, sums and minima of 272 nodes, and the index in the tree
 
 
+@suggests_keywords
 class Prioritized(Sampler):
     """Draws a transition i with probability p_i^α / Σ p_k^α (Schaul et al. 2016, the proportional variant).
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from framestow.checks import as_array, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import ArraySpec, FrameSpec
-from framestow.frames.observation_spec import ObservationSpec, as_native, observation_spec
+from framestow.frames.observation_spec import ObservationSpec, as_native, observation_spec, refuse_none
 from framestow.frames.stacking import join_channels
-from framestow.interface import clause
+from framestow.interface import clause, listed
 
 MAX_STACK = 256  # frames; a stored step keeps its history in one byte
 PICTURE_SIDE = 32  # pixels; a picture has two axes of at least as many
@@ -335,6 +335,7 @@ class ObservationLayout:
 
 
 def _as_array(name: str, array_spec: ArraySpec, given: Any) -> npt.NDArray[Any]:
+    refuse_none(f"{name}{array_spec.subscript}", given)
     return as_array(f"{name}{array_spec.subscript}", given, InvalidStepError)
 
 
@@ -376,7 +377,7 @@ def _choices(arrays: Sequence[ArraySpec], stack_axis: Any) -> list[Any]:
         unknown = [key for key in stack_axis if key not in keys]
         if unknown:
             raise InvalidSettingsError(
-                f"stack_axis has the key {unknown[0]!r}: the observation space has {', '.join(keys)}; use these"
+                f"stack_axis has the key {unknown[0]!r}: the observation space has {listed(keys)}; use these"
             )
         return [stack_axis.get(key) for key in keys]
     if len(arrays) == 1:
