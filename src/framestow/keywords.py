@@ -74,7 +74,7 @@ MISSING: Any = _Missing()
 def suggests_keywords(built: Class) -> Class:
     """Let the constructor of a class answer a keyword that it lacks with the one that is meant.
 
-    Raises ``InvalidSettingsError``, where Python would raise ``TypeError``.
+    The error is an ``InvalidSettingsError``; Python would raise ``TypeError``.
     """
     init = built.__init__
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 import framestow.errors
+from framestow.refusals import Refusal
 
 SOURCE = Path(__file__).parents[2] / "src" / "framestow"  # a wheel has no C++
 
@@ -98,6 +99,8 @@ def messages() -> Iterator[Message]:
             if node.func.id in ours:
                 for text in texts(node.args[0]):
                     yield Message(f"{module}:{node.lineno}", text)
+    for refusal in Refusal:
+        yield Message(f"refusals.py: {refusal.name}", refusal.value)
 
 
 def native_messages() -> Iterator[Message]:

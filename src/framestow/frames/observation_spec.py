@@ -12,9 +12,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import InvalidSettingsError, InvalidStepError
+from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import ArraySpec, FrameSpec, refuse_array
 from framestow.interface import listed
+from framestow.refusals import Refusal
 
 
 def map_arrays(change: Callable[..., Any], arrays: Any, *others: Any) -> Any:
@@ -170,9 +171,7 @@ def only_frame(spec: ObservationSpec, what: str) -> FrameSpec:
 def refuse_none(name: str, given: Any) -> None:
     """Raise ``InvalidStepError`` if an observation or a frame is ``None``, as some loops have it at an end."""
     if given is None:
-        raise InvalidStepError(
-            f"{name} is None: each step has one, also at the end of an episode; give the last one that step returned"
-        )
+        raise Refusal.NO_OBSERVATION.error(name=name)
 
 
 def as_native(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -261,25 +260,16 @@ def _flatten(structure: Any, frames: Any, name: str, flat: list[Any]) -> None:
     if isinstance(structure, dict):
         if type(frames) is not dict and not isinstance(frames, Mapping):  # a Mapping is slow to ask for
             refuse_none(name, frames)
-            raise InvalidStepError(
-                f"{name} are a {type(frames).__name__}: this memory needs a dict of {listed(structure)}; give one "
-                "array of frames for each key"
-            )
+            raise Refusal.NO_DICT.error(name=name, kind=type(frames).__name__, keys=listed(structure))
         if frames.keys() != structure.keys():
-            raise InvalidStepError(
-                f"{name} have the keys {listed(frames)}: this memory needs {listed(structure)}; give "
-                "one array of frames for each of these keys only"
-            )
+            raise Refusal.OTHER_KEYS.error(name=name, given=listed(frames), keys=listed(structure))
         for key, part in structure.items():
             _flatten(part, frames[key], f"{name}[{key!r}]", flat)
     elif isinstance(structure, tuple):
         if not isinstance(frames, (tuple, list)) or len(frames) != len(structure):
             refuse_none(name, frames)
             kind = f"{len(frames)} parts" if isinstance(frames, (tuple, list)) else f"a {type(frames).__name__}"
-            raise InvalidStepError(
-                f"{name} are {kind}: this memory needs a tuple of {len(structure)} parts; give one array of frames "
-                "for each part"
-            )
+            raise Refusal.NO_TUPLE.error(name=name, given=kind, count=len(structure))
         for index, part in enumerate(structure):
             _flatten(part, frames[index], f"{name}[{index}]", flat)
     else:

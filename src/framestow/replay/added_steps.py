@@ -14,6 +14,7 @@ import numpy.typing as npt
 from framestow._core import Planner
 from framestow.checks import as_array, as_flags
 from framestow.errors import InvalidStepError
+from framestow.refusals import Refusal
 from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.settings.observation_layout import ONE_ENVIRONMENT_S, ObservationLayout
 from framestow.replay.step_checks import Step, check_env_ids, check_values
@@ -75,25 +76,18 @@ def _as_row(layout: ObservationLayout, name: str, value: Any, shape: tuple[int, 
     if array.shape == (1, *shape):
         return array
     way_out = ONE_ENVIRONMENT_S if array.ndim and layout.has_axis_of(len(array)) else "give that of one environment"
-    raise InvalidStepError(
-        f"{name} has shape {array.shape}: the observation is of one environment, which takes {shape} or {(1, *shape)}; "
-        f"{way_out}"
-    )
+    raise Refusal.ONE_ROW.error(name=name, shape=array.shape, alone=shape, row=(1, *shape), way_out=way_out)
 
 
 def _refuse_one(layout: ObservationLayout, shape: tuple[int, ...], env_ids: Any, num_envs: int) -> NoReturn:
     """Raise the error about an observation of one environment in a step of several, or of none."""
     subscript = layout.arrays[0].subscript
     if env_ids is not None:
-        raise InvalidStepError(
-            f"env_ids is {env_ids.tolist()}: the observation{subscript} of shape {shape} is of one environment; give "
-            "its number alone, or the observations of all these along a first axis"
-        )
+        raise Refusal.ONE_OBSERVATION_FOR_ENV_IDS.error(given=env_ids.tolist(), subscript=subscript, shape=shape)
     way_out = "give env_ids=i, the number of that environment, or the observations of all along a first axis"
-    raise InvalidStepError(
-        f"observation{subscript} has shape {shape}: it is of one environment, and this memory has {num_envs}; "
-        f"{ONE_ENVIRONMENT_S if layout.has_axis_of(num_envs) else way_out}"
-    )
+    if layout.has_axis_of(num_envs):
+        way_out = ONE_ENVIRONMENT_S
+    raise Refusal.ONE_OBSERVATION_FOR_ALL.error(subscript=subscript, shape=shape, count=num_envs, way_out=way_out)
 
 
 def _lie_in_one_place(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:

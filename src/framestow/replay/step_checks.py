@@ -35,6 +35,7 @@ from framestow.errors import InvalidStepError
 from framestow.frames.frame_spec import ArraySpec
 from framestow.frames.observation_spec import FRAMES, Frames, ObservationSpec, as_native, refuse_none
 from framestow.interface import clause
+from framestow.refusals import Refusal
 from framestow.replay.settings.memory_settings import MemorySettings
 
 CheckedEnvIds = npt.NDArray[np.int32]
@@ -112,19 +113,11 @@ def check_env_ids(env_ids: Sequence[int] | npt.NDArray[Any] | None, num_envs: in
     if array.size == 0:
         return np.empty(0, np.int32)
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise InvalidStepError(
-            f"env_ids is {env_ids!r}: it must be a list of environment numbers; give integers such as [0, 2], "
-            "or np.flatnonzero(mask)"
-        )
+        raise Refusal.ENV_IDS_FORM.error(given=env_ids)
     if array.min() < 0 or array.max() >= num_envs:
-        raise InvalidStepError(
-            f"env_ids is {array.tolist()}: this memory has environments 0 to {num_envs - 1}; "
-            "give numbers in that range, or build the memory with a larger num_envs"
-        )
+        raise Refusal.ENV_IDS_UNKNOWN.error(given=array.tolist(), last=num_envs - 1)
     if len(array) > 1 and len(np.unique(array)) != len(array):
-        raise InvalidStepError(
-            f"env_ids is {array.tolist()}: an environment takes one step in a call; give each number once"
-        )
+        raise Refusal.ENV_IDS_REPEATED.error(given=array.tolist())
     return array.astype(np.int32)
 
 
@@ -141,19 +134,15 @@ def check_arrays(frames: Sequence[Any], num_steps: int, spec: ObservationSpec) -
 
 
 def _check_array(frames: npt.ArrayLike, num_steps: int, array_spec: ArraySpec) -> npt.NDArray[Any]:
-    refuse_none(f"{FRAMES}{array_spec.subscript}", frames)
-    array = as_array(f"{FRAMES}{array_spec.subscript}", frames, InvalidStepError)
+    name = f"{FRAMES}{array_spec.subscript}"
+    refuse_none(name, frames)
+    array = as_array(name, frames, InvalidStepError)
     if array.dtype != array_spec.frame.dtype:
-        raise InvalidStepError(
-            f"{FRAMES}{array_spec.subscript} have dtype {array.dtype}: this memory stores {array_spec.frame.dtype} "
-            "and never casts; give frames of the observation_space"
-        )
+        raise Refusal.FRAMES_DTYPE.error(name=name, dtype=array.dtype, stored=array_spec.frame.dtype)
     shape = num_steps, *array_spec.observed_shape
     if array.shape != shape:
-        raise InvalidStepError(
-            f"{FRAMES}{array_spec.subscript} have shape {array.shape}: {clause(num_steps, 'environment', 'take')} "
-            f"{shape}; give one frame (not a stack) for each environment, along the first axis"
-        )
+        take = clause(num_steps, "environment", "take")
+        raise Refusal.FRAMES_SHAPE.error(name=name, shape=array.shape, take=take, rows=shape)
     return as_native(array, array_spec.frame.dtype)
 
 
@@ -163,41 +152,33 @@ def check_rewards(
     """Return ``rewards`` as ``float32`` of shape ``(num_steps,)``; raise if one is not finite."""
     array = as_array("rewards", rewards, InvalidStepError)
     if array.shape != (num_steps,):
-        raise InvalidStepError(
-            f"rewards have shape {array.shape}: {clause(num_steps, 'environment', 'take')} numbers of shape "
-            f"({num_steps},); give one number for each environment"
-        )
-    if array.dtype.kind not in "fiu":
-        raise InvalidStepError(
-            f"reward is {(array.tolist() or [None])[0]!r}, of dtype {array.dtype}: rewards are numbers; convert them, "
-            "or check the order of the arguments, since flags come after the rewards"
-        )
+        take = clause(num_steps, "environment", "take")
+        raise Refusal.REWARDS_SHAPE.error(shape=array.shape, take=take, count=num_steps)
+    if array.dtype.kind not in "fiu" and array.size:
+        raise Refusal.REWARDS_DTYPE.error(reward=array.tolist()[0], dtype=array.dtype)
+    if not array.size:
+        return np.zeros(0, np.float32)
     is_storable = np.abs(array) <= LARGEST_REWARD  # False for NaN
     if not is_storable.all():
         row = int(np.argmin(is_storable))
-        raise InvalidStepError(f"reward is {array[row]} at row {row}: rewards must be finite in float32; {way_out}")
+        raise Refusal.REWARD_NOT_FINITE.error(reward=array[row], row=row, way_out=way_out)
     return array.astype(np.float32)
 
 
 def check_flags(name: str, flags: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.bool_]:
     """Return ``flags`` as booleans of shape ``(num_steps,)``."""
     array = as_array(name, flags, InvalidStepError)
-    if array.dtype != np.bool_ or array.shape != (num_steps,):
-        raise InvalidStepError(
-            f"{name} has shape {array.shape} and dtype {array.dtype}: {clause(num_steps, 'environment', 'take')} "
-            f"booleans of shape ({num_steps},); give one boolean for each environment"
-        )
-    return np.ascontiguousarray(array)
+    if array.shape != (num_steps,) or (array.dtype != np.bool_ and array.size):
+        take = clause(num_steps, "environment", "take")
+        raise Refusal.FLAGS.error(name=name, shape=array.shape, dtype=array.dtype, take=take, count=num_steps)
+    return np.ascontiguousarray(array, np.bool_)
 
 
 def check_episodes_are_open(is_open: npt.NDArray[np.bool_], env_ids: CheckedEnvIds) -> None:
     """Raise ``InvalidStepError`` if one of ``env_ids`` has no open episode."""
     closed = env_ids[~is_open[env_ids]]
     if closed.size:
-        raise InvalidStepError(
-            f"environment {closed[0]} has no open episode: its last one ended, or none began; "
-            f"call begin(frames, env_ids={closed.tolist()}) with the frames that reset returned"
-        )
+        raise Refusal.NO_OPEN_EPISODE.error(env_id=closed[0], closed=closed.tolist())
 
 
 STEP_BITS = TERMINATED | TRUNCATED | BORDER  # of a frame that a step led to
@@ -230,15 +211,9 @@ class SegmentSteps:
         num_steps = self.num_steps
         for index, bits in enumerate(self.bits.tolist()):
             if bits != BEGINS_EPISODE and bits & ~STEP_BITS:
-                raise InvalidStepError(
-                    f"bits of frame {index} are {bits}: a frame begins an episode ({BEGINS_EPISODE}), or has the bits "
-                    f"of a step ({STEP_BITS}); send what a ShardWriter packed"
-                )
+                raise Refusal.SEGMENT_BITS.error(frame=index, bits=bits, begins=BEGINS_EPISODE, step=STEP_BITS)
             if bits != BEGINS_EPISODE and not is_open:
-                raise InvalidStepError(
-                    f"frame {index} of {len(self.bits)} ends a step, but no episode is open: an episode begins with a "
-                    "frame of its own; send the steps of an environment in order"
-                )
+                raise Refusal.SEGMENT_OUTSIDE.error(frame=index, count=len(self.bits))
             is_open = not bits & (TERMINATED | TRUNCATED)
         return SegmentSteps(
             self.bits,

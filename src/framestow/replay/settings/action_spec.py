@@ -14,6 +14,7 @@ import numpy.typing as npt
 from framestow.checks import as_array, is_number
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.interface import clause
+from framestow.refusals import Refusal
 
 Bound = int | tuple[int, ...] | None
 INT64 = np.iinfo(np.int64)
@@ -176,34 +177,31 @@ class ActionSpec:
         if array.shape != (num_steps, *self.shape):
             is_of_all = array.shape == self.shape and self.shape[:1] == (num_steps,)
             way_out = "build the memory with env.single_action_space, " if is_of_all else ""
-            raise InvalidStepError(
-                f"actions have shape {array.shape}: {clause(num_steps, 'environment', 'need')} "
-                f"{(num_steps, *self.shape)}; {way_out}give one action for each environment"
-            )
+            need, rows = clause(num_steps, "environment", "need"), (num_steps, *self.shape)
+            raise Refusal.ACTIONS_SHAPE.error(shape=array.shape, need=need, rows=rows, way_out=way_out)
+        if not array.size:
+            return np.zeros(array.shape, self.stored_dtype)
         return self._check_integers(array) if self.is_counted else self._check_elements(array)
 
     def _check_integers(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if array.dtype.kind not in "iu":
-            raise InvalidStepError(f"actions have dtype {array.dtype}: this action_space needs integers; convert them")
+            raise Refusal.ACTIONS_NO_INTEGERS.error(dtype=array.dtype)
         outside = np.argwhere(self.are_outside(array))
         if outside.size:
             row, *element = outside[0].tolist()
             low, high = self.ranges[int(np.ravel_multi_index(element, self.shape)) if element else 0]
             subject = f"element {', '.join(map(str, element))} runs" if element else "actions run"
-            raise InvalidStepError(
-                f"action is {array[row].tolist()} at row {row}: {subject} from {low} to {high}; "
-                "check the policy or the action_space"
-            )
+            raise Refusal.ACTION_OUTSIDE.error(action=array[row].tolist(), row=row, subject=subject, low=low, high=high)
         return np.require(array, self.stored_dtype, ["C", "ALIGNED"])
 
     def _check_elements(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if not np.can_cast(array.dtype, self.dtype, "same_kind"):
-            raise InvalidStepError(f"actions have dtype {array.dtype}: the action_space has {self.dtype}; convert them")
+            raise Refusal.ACTIONS_DTYPE.error(dtype=array.dtype, stored=self.dtype)
         with np.errstate(over="ignore"):  # a value too large for the dtype becomes infinite, and is refused below
             stored = np.require(array, self.stored_dtype, ["C", "ALIGNED"])
         if stored.dtype.kind == "f" and not np.isfinite(stored).all():
             row = int(np.argwhere(~np.isfinite(stored))[0, 0])
-            raise InvalidStepError(f"action is {array[row]} at row {row}: actions must be finite; check the policy")
+            raise Refusal.ACTION_NOT_FINITE.error(action=array[row], row=row)
         return stored
 
 

@@ -19,6 +19,7 @@ from framestow.frames.frame_spec import ArraySpec, FrameSpec
 from framestow.frames.observation_spec import ObservationSpec, as_native, observation_spec, refuse_none
 from framestow.frames.stacking import join_channels
 from framestow.interface import clause, listed
+from framestow.refusals import Refusal
 
 MAX_STACK = 256  # frames; a stored step keeps its history in one byte
 PICTURE_SIDE = 32  # pixels; a picture has two axes of at least as many
@@ -294,10 +295,8 @@ class ObservationLayout:
             shape = array.shape if has_env_axis else array.shape[1:]
             self._refuse_shape(array_spec, f"{name}{array_spec.subscript}", shape, num_envs if has_env_axis else None)
         if array.dtype != frame.dtype:
-            raise InvalidStepError(
-                f"{name}{array_spec.subscript} has dtype {array.dtype}: the observation space requires {frame.dtype}, "
-                "and nothing is cast; convert it"
-            )
+            named = f"{name}{array_spec.subscript}"
+            raise Refusal.OBSERVATION_DTYPE.error(name=named, dtype=array.dtype, stored=frame.dtype)
         return as_native(array, frame.dtype).reshape(observed)
 
     def _refuse_axes(
@@ -310,10 +309,13 @@ class ObservationLayout:
                 self._refuse_shape(array_spec, f"{name}{array_spec.subscript}", array.shape)
             if more != num_more:
                 kinds = ("several environments", "one") if more else ("one environment", "several")
-                raise InvalidStepError(
-                    f"{name}{array_spec.subscript} has shape {array.shape}, of {kinds[0]}, and "
-                    f"observation{self.arrays[0].subscript} {first.shape}, of {kinds[1]}: all arrays have the axis of "
-                    "environments, or none; add it with array[None]"
+                raise Refusal.AXES_DIFFER.error(
+                    name=f"{name}{array_spec.subscript}",
+                    shape=array.shape,
+                    kind=kinds[0],
+                    first=f"observation{self.arrays[0].subscript}",
+                    first_shape=first.shape,
+                    first_kind=kinds[1],
                 )
         raise AssertionError("all arrays have the axes of the first")
 
@@ -331,7 +333,7 @@ class ObservationLayout:
             way_out += "begin and append"
         elif num_envs is not None and shape == observed and self.has_axis_of(num_envs):
             way_out = ONE_ENVIRONMENT_S
-        raise InvalidStepError(f"{name} has shape {shape}: {takes}; {way_out}")
+        raise Refusal.OBSERVATION_SHAPE.error(name=name, shape=shape, takes=takes, way_out=way_out)
 
 
 def _as_array(name: str, array_spec: ArraySpec, given: Any) -> npt.NDArray[Any]:

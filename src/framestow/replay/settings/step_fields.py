@@ -17,7 +17,8 @@ import numpy.typing as npt
 from framestow._core import BEGINS_EPISODE, BORDER, TAKEN, TERMINATED, TRUNCATED
 from framestow.checks import as_array, check_indices, check_rows, is_number, numpy_dtype
 from framestow.errors import InvalidSettingsError, InvalidStepError
-from framestow.interface import clause
+from framestow.interface import clause, listed
+from framestow.refusals import Refusal
 from framestow.replay.reading.batch import Batch, SequenceBatch
 from framestow.replay.settings.action_spec import ActionSpec
 
@@ -114,7 +115,7 @@ class ExtrasSpec:
         if extras is None and not self.extras:
             return None
         if extras is not None and not isinstance(extras, Mapping):
-            raise InvalidStepError(f"extras is {extras!r}: it must map names to arrays; give a dict")
+            raise Refusal.EXTRAS_NO_DICT.error(given=extras)
         given = {} if extras is None else extras
         self._check_known(given)
         self._check_complete(given)
@@ -128,7 +129,7 @@ class ExtrasSpec:
         Each is ``(*indices.shape, *shape)``.
         """
         if not isinstance(extras, Mapping):
-            raise InvalidStepError(f"extras is {extras!r}: it must map names to arrays; give a dict")
+            raise Refusal.EXTRAS_NO_DICT.error(given=extras)
         self._check_known(extras)
         asked = check_indices(indices)
         steps, changes = asked[asked != -1], {}
@@ -141,18 +142,12 @@ class ExtrasSpec:
     def _check_known(self, given: Mapping[str, npt.ArrayLike]) -> None:
         unknown = sorted(str(name) for name in given.keys() - set(self.names))
         if unknown:
-            raise InvalidStepError(
-                f"extras have {', '.join(unknown)}: this memory stores {self.description}; leave it out, or declare it "
-                "when you build the memory"
-            )
+            raise Refusal.EXTRAS_UNKNOWN.error(unknown=listed(unknown), stored=self.description)
 
     def _check_complete(self, given: Mapping[str, npt.ArrayLike]) -> None:
         missing = [name for name in self.names if name not in given]
         if missing:
-            raise InvalidStepError(
-                f"extras lack {', '.join(missing)}: every step of this memory has {', '.join(self.names)}; "
-                f"give extras={{{missing[0]!r}: ...}}"
-            )
+            raise Refusal.EXTRAS_MISSING.error(missing=listed(missing), names=listed(self.names), first=missing[0])
 
 
 NO_EXTRAS = ExtrasSpec()
@@ -223,24 +218,18 @@ def _extra_spec(name: object, dtype: npt.DTypeLike) -> ExtraSpec:
 def _check_values(spec: ExtraSpec, values: npt.ArrayLike, num_steps: int) -> npt.NDArray[Any]:
     array = as_array(f"extra {spec.name!r}", values, InvalidStepError)
     if array.shape != (num_steps, *spec.shape):
-        raise InvalidStepError(
-            f"extra {spec.name!r} has shape {array.shape}: {clause(num_steps, 'environment', 'need')} "
-            f"{(num_steps, *spec.shape)}; give one value for each environment"
-        )
+        need, rows = clause(num_steps, "environment", "need"), (num_steps, *spec.shape)
+        raise Refusal.EXTRA_SHAPE.error(name=spec.name, shape=array.shape, need=need, rows=rows)
     dtype = np.dtype(spec.dtype)
     if not array.size:
         array = array.astype(dtype)  # NumPy takes an empty list for float64
     are_integers = array.dtype.kind in "iu" and dtype.kind in "iu"
     if not are_integers and not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise InvalidStepError(
-            f"extra {spec.name!r} has dtype {array.dtype}: this memory stores it as {dtype}; convert it"
-        )
+        raise Refusal.EXTRA_DTYPE.error(name=spec.name, dtype=array.dtype, stored=dtype)
     with np.errstate(over="ignore", invalid="ignore"):  # values out of range are refused below
         stored = np.require(array, dtype, ["C", "ALIGNED"])
     is_changed = stored != array if are_integers else np.isinf(stored) & ~np.isinf(array)
     if is_changed.any():
         index = tuple(np.argwhere(is_changed)[0].tolist())
-        raise InvalidStepError(
-            f"extra {spec.name!r} is {array[index]} at row {index[0]}: it does not fit {dtype}; declare a wider dtype"
-        )
+        raise Refusal.EXTRA_VALUE.error(name=spec.name, value=array[index], row=index[0], stored=dtype)
     return stored
