@@ -8,7 +8,16 @@ import re
 import numpy as np
 import pytest
 
-from framestow import ByAge, EmphasizeRecent, FrameSpec, HindsightGoals, Prioritized, ReplayEnsemble, ReplayMemory
+from framestow import (
+    ByAge,
+    EmphasizeRecent,
+    FrameSpec,
+    HindsightGoals,
+    Prioritized,
+    ReplayEnsemble,
+    ReplayMemory,
+    Uniform,
+)
 from framestow.distributed import ShardedReplay
 from framestow.envs import Recorder, SerialVectorEnv, WorkerVectorEnv
 from framestow.errors import InvalidSettingsError
@@ -42,6 +51,7 @@ def refused(message: str) -> pytest.RaisesContext:
         (ReplayMemory, "num_actions", "action_space"),
         (ReplayMemory, "Gamma", "discount"),
         (ShardedReplay, "gamma", "discount"),
+        (Uniform, "distict", "distinct"),
         (Prioritized, "eps", "epsilon"),
         (Prioritized, "priority_exponent", "alpha"),
         (ByAge, "halflife", "half_life"),

@@ -93,7 +93,7 @@ def test_a_memory_whose_constructor_raised_has_a_repr():
     [
         "Prioritized(alpha=0.5, beta=0.4, final_beta=1.0, annealed_over=10, epsilon=1e-06)",
         "EmphasizeRecent(eta=0.996, num_updates=1000, min_recent=5000)",
-        "Mixture((Uniform(), 3), (ByAge(half_life=10.0), 1))",
+        "Mixture((Uniform(distinct=False), 3), (ByAge(half_life=10.0), 1))",
     ],
 )
 def test_a_sampler_is_shown_as_the_call_that_builds_it(call):

@@ -9,9 +9,11 @@ import numpy as np
 from framestow._core import draw_uniformly
 from framestow.checks import truth_value
 from framestow.errors import NothingToSampleError
+from framestow.keywords import suggests_keywords
 from framestow.replay.samplers.sampler import Chances, Draw, Indices, Sampleable, Sampler
 
 
+@suggests_keywords
 class Uniform(Sampler):
     """Draws every transition with the same probability.
 
