@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -39,6 +39,7 @@ HEADERS: dict[tuple[int, int], Any] = {
 }
 
 
+@cache  # it is asked for at each array of a file, and looking up a version takes milliseconds
 def load_h5py() -> Any:
     """Import h5py; raise ``MissingExtraError`` if it is not installed, or too old."""
     check_library("an HDF5 file", "h5py")
