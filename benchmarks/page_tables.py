@@ -47,8 +47,8 @@ def sample_32() -> str:
     games = result("drop_ins")["libraries"]["stable-baselines3"]["games"].values()
     ours, theirs = (" / ".join(f"{rows[which]['sample_us']:,.0f}" for rows in games) for which in (0, 1))
     rows = [
-        ["its own memory with 8 GiB, Breakout", own["Stable-Baselines3"], own["framestow, packed"]],
-        ["the drop-in and the buffer in its place with 1.5 GiB, Breakout / MsPacman", theirs, ours],
+        ["framestow's own memory, Breakout", own["Stable-Baselines3"], own["framestow, packed"]],
+        ["the drop-in, Breakout / MsPacman", theirs, ours],
     ]
     return table(["`sample(32)`, µs", "Stable-Baselines3's buffer", "framestow"], rows)
 

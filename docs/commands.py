@@ -17,7 +17,7 @@ from framestow.cli import main
 from framestow.cli.command_line import COMMANDS
 
 PAGE = Path(__file__).with_name("commands.md")
-COLUMNS = "100"  # the width of the texts
+COLUMNS = "80"  # the width of the texts
 HEAD = """# Commands
 
 What each command of `framestow` prints with `--help`; `python docs/commands.py` writes this page. [Get

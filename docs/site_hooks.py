@@ -1,5 +1,7 @@
 """Hooks of MkDocs: what a page links outside ``docs/`` joins the site, and the built site is checked.
 
+The front page begins and ends as README.md does. Each page has the version in its head, and a social card.
+
 A page links ``../examples/x.py`` or ``../CONTRIBUTING.md`` as GitHub needs it. In the site such a file is at
 ``repository/examples/x.py`` or a page ``repository/CONTRIBUTING``; Python files become pages, too. Search finds
 neither them nor decisions, and the site has no file that only Python needs.
@@ -11,6 +13,7 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator
+from html import escape as html_escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -22,11 +25,21 @@ from mkdocs.structure.files import File, Files
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 OUTSIDE = "repository"
+# The front page: the README up to the first of these headings, docs/index.md, the README from the second one on.
+FRONT = "index.md"
+FRONT_ENDS, FRONT_GOES_ON = "\n## How far along\n", "\n## Cite\n"
+CARD = "social-card.png"
+ON_GITHUB = re.compile(
+    r"https://(?:github\.com/framestow/framestow/(?:blob|tree)|raw\.githubusercontent\.com/framestow/framestow)/main/"
+)
 # Who searches for a symptom wants its remedy, and then a page to read rather than a docstring.
 GUIDES = ("observations", "environments", "sampling", "tensors", "extras-and-changes", "saving", "training")
 BOOSTS = {"troubleshooting.md": 8, "get-started.md": 4, "api": 0.5, "commands.md": 0.5}
 BOOSTS |= {f"{name}.md": 2 for name in GUIDES}
 LINK = re.compile(r"(?P<head>\[(?P<text>[^\]]*)\]\()(?P<target>[^)\s:#]+)(?P<tail>(?:#[^)\s]*)?\))")
+DIFF = re.compile(r'<div class="language-diff.*?</div>', re.DOTALL)
+SIGN = re.compile(r'(?P<line><a [^>]*></a>(?:<span class="g[id]">)?)(?:<span class="w">)?(?P<sign>[+ -])(?:</span>)?')
+TITLE = re.compile(r'<div class="md-header__topic">\s*<span class="md-ellipsis">\s*framestow')
 ATTRIBUTE = re.compile(r"(?P<head>\b(?:src|srcset|href)=\")(?P<target>[^\":#]+)(?P<tail>\")")
 
 
@@ -47,6 +60,9 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Return ``markdown`` with links to files outside ``docs/`` changed to their place in the site."""
     uri = page.file.src_uri
+    if uri == FRONT:
+        markdown = _with_readme(markdown)
+        page.meta["hide"] = ["navigation", "toc"]
     if uri.startswith((f"{OUTSIDE}/", "decisions/")):
         page.meta["search"] = {"exclude": True}
     else:
@@ -62,6 +78,27 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return f"{link['head']}{posixpath.relpath(_site_uri(target), posixpath.dirname(uri))}{link['tail']}"
 
     return ATTRIBUTE.sub(in_site, LINK.sub(in_site, markdown))
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Return ``html`` with the signs of each diff where a copy of the code does not reach them."""
+
+    def without_signs(block: re.Match[str]) -> str:
+        return SIGN.sub(lambda sign: f'{sign["line"]}<span class="sign" data-sign="{sign["sign"]}"></span>', block[0])
+
+    return DIFF.sub(without_signs, html)
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Return the page with the version beside the name of the site, and with its social card."""
+    version = re.findall(r'^__version__ = "(.*)"', (ROOT / "src/framestow/__init__.py").read_text(), re.MULTILINE)[0]
+    title = html_escape(page.title or config["site_name"])
+    card = {"og:title": title, "og:image": config["site_url"] + CARD, "og:type": "website"}
+    card["og:description"] = html_escape(config["site_description"])
+    tags = "".join(f'<meta property="{name}" content="{content}">' for name, content in card.items())
+    tags += '<meta name="twitter:card" content="summary_large_image">'
+    named = TITLE.sub(lambda found: f'{found[0]} <span class="version">{version}</span>', output, count=1)
+    return named.replace("</head>", f"{tags}</head>", 1)
 
 
 def on_post_build(config: Any) -> None:
@@ -105,8 +142,19 @@ class _Page(HTMLParser):
 
 def _linked_files(page: Path) -> Iterator[Path]:
     text = page.read_text(encoding="utf-8")
+    text = _with_readme(text) if page == DOCS / FRONT else text
     for link in (*LINK.finditer(text), *ATTRIBUTE.finditer(text)):
         yield (page.parent / link["target"]).resolve()
+
+
+def _with_readme(front: str) -> str:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for heading in (FRONT_ENDS, FRONT_GOES_ON):
+        if heading not in readme:
+            raise PluginError(f"README.md has no heading {heading.strip()!r}, where the front page is cut")
+    head, tail = readme.split(FRONT_ENDS)[0], readme[readme.index(FRONT_GOES_ON) :]
+    head = re.sub(r"^\[!\[.*\n", "", head, flags=re.MULTILINE)  # a badge is a request to another server
+    return ON_GITHUB.sub("../", head) + front[front.index("\n## ") :] + ON_GITHUB.sub("../", tail)
 
 
 def _site_uri(target: Path) -> str:

@@ -1,6 +1,6 @@
 """Learn from demonstrations and from online play, half a batch of each (Ball et al. 2023, RLPD).
 
-python examples/demonstrations.py --steps 5000
+python examples/demonstrations.py --steps 3000
 
 The demonstrations are a store on disk, which is opened read-only. Here a simple rule plays them: it follows the ball.
 Needs: pip install "framestow[atari,torch]".
@@ -28,19 +28,21 @@ def follow_the_ball(frame: np.ndarray, random: np.random.Generator) -> int:
     return RIGHT if ball[:, 1].mean() > paddle.mean() else LEFT
 
 
-def play(memory: ReplayMemory, steps: int, choose) -> None:
-    """Append ``steps`` steps of Breakout, with the actions that ``choose(observation)`` returns."""
+def play(memory: ReplayMemory, steps: int, choose, title: str) -> None:
+    """Append ``steps`` steps of Breakout, with the actions that ``choose(observation)`` returns; print progress."""
     env = Recorder(make_atari("Breakout", num_envs=1, preset="baselines", seed=0), memory, reward_limit=1.0)
     observations, _ = env.reset(seed=0)
-    for _ in range(steps):
+    for step in range(1, steps + 1):
         observations, *_ = env.step(np.array([choose(observations)]))
+        if step % 500 == 0:
+            print(f"{title}: {step:,} of {steps:,} steps", flush=True)
     env.close()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--demonstrations", default="demonstrations", help="folder; played if it does not exist")
-    parser.add_argument("--steps", type=int, default=5_000, help="steps of the demonstrations, and of online play")
+    parser.add_argument("--steps", type=int, default=3_000, help="steps of the demonstrations, and of online play")
     options = parser.parse_args()
     torch.manual_seed(0)
     random = np.random.default_rng(0)
@@ -50,7 +52,12 @@ def main() -> None:
     env.close()
     if not Path(options.demonstrations).exists():
         demonstrated = ReplayMemory(options.steps, *spaces, stack=4)
-        play(demonstrated, options.steps, lambda observations: follow_the_ball(observations[0, -1], random))
+        play(
+            demonstrated,
+            options.steps,
+            lambda observations: follow_the_ball(observations[0, -1], random),
+            "demonstrations",
+        )
         demonstrated.save(options.demonstrations)
     demonstrations = ReplayMemory.open(options.demonstrations, seed=0)
     online = ReplayMemory(1_000_000, *spaces, stack=4, seed=1)
@@ -79,7 +86,7 @@ def main() -> None:
         with torch.no_grad():
             return int(q(scale_pixels(torch.as_tensor(observations))).argmax())
 
-    play(online, options.steps, act_and_learn)
+    play(online, options.steps, act_and_learn, "online play")
     batches.close()
     rewards = [sum(episode.rewards.sum() for episode in memory.episodes()) for memory in (demonstrations, online)]
     print(f"rewards: {rewards[0]:.0f} in the demonstrations, {rewards[1]:.0f} in online play")

@@ -365,8 +365,10 @@ def left_by_hand() -> list[str]:
     [repository] = re.findall(r'^Repository = "(.*)"', project, re.MULTILINE)
     [documentation] = re.findall(r'^Documentation = "(.*)"', project, re.MULTILINE)
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*.ipynb"))]
-    until = f"ntil {version()} is on PyPI"
-    unpublished = [str(page.relative_to(ROOT)) for page in pages if until in page.read_text(encoding="utf-8")]
+    from_git = f"pip install git+{repository}"
+    unpublished = [
+        str(page.relative_to(ROOT)) for page in pages if f"git+{repository}" in page.read_text(encoding="utf-8")
+    ]
     is_dated = has_date(newest_entry()[1])
     return [
         f"GitHub: create {repository} and push main; or change [project.urls] of pyproject.toml to another address",
@@ -377,7 +379,7 @@ def left_by_hand() -> list[str]:
         "GitHub, Actions: look whether the test workflow passes on every system",
         "GitHub, Actions: start the release workflow once; without a tag it builds and tests all wheels only",
         *([] if is_dated else [f"CHANGELOG.md: write the date into the heading of {version()}"]),
-        *([f"{', '.join(unpublished)}: remove what holds until {version()} is on PyPI"] if unpublished else []),
+        *([f"{', '.join(unpublished)}: shorten {from_git}"] if unpublished else []),
         f"git tag v{version()}, and push the tag: the release workflow publishes it",
     ]
 

@@ -83,13 +83,13 @@ def test_the_newest_version_of_the_changelog_is_the_package():
 
 
 def test_a_release_without_a_date_can_be_checked_and_the_date_is_left_to_do_by_hand(root):
-    write_release(root, "1.2.3", "## 1.2.3 (unreleased)", "Until 1.2.3 is on PyPI, install a checkout.")
+    write_release(root, "1.2.3", "## 1.2.3 (unreleased)", "pip install git+https://example.org/code")
 
     CHECK["check_version"](None)
     left = CHECK["left_by_hand"]()
 
     assert "CHANGELOG.md: write the date into the heading of 1.2.3" in left
-    assert "README.md, docs/libraries/cpprb.md: remove what holds until 1.2.3 is on PyPI" in left
+    assert "README.md, docs/libraries/cpprb.md: shorten pip install git+https://example.org/code" in left
     assert left[-1].startswith("git tag v1.2.3")
 
 
@@ -153,7 +153,7 @@ def test_every_first_line_that_a_tool_shows_says_the_same():
         "pip show": PROJECT["description"],
         "help(framestow)": framestow.__doc__,
         "framestow --help": describe_commands(),
-        **{name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/index.md", "CITATION.cff")},
+        **{name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CITATION.cff")},
         "the site": (ROOT / "mkdocs.yml").read_text(encoding="utf-8"),
     }
 

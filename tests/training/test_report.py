@@ -4,10 +4,12 @@ import base64
 import io
 import json
 import re
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import imageio_ffmpeg
 import numpy as np
 import pytest
 from PIL import Image
@@ -161,7 +163,7 @@ def test_several_seeds_are_thin_lines_with_their_mean_and_spread(tmp_path: Path)
     assert len(heights) == 1
     thin = [float(height) for height in re.findall(r"class='thin c0' d='M[\d.]+ ([\d.]+)L", curve)]
     assert heights.pop() == pytest.approx(sorted(thin)[1], abs=0.1)  # scores 0, 1, 2: their mean is 1
-    assert "1.00 score of the last 20 games, mean of 3 runs" in page.text
+    assert "1.00 score of the last 5 games, mean of 3 runs" in page.text
 
 
 def test_a_run_that_is_given_twice_counts_once(tmp_path: Path) -> None:
@@ -242,6 +244,26 @@ def test_a_run_that_has_just_begun_has_a_report(tmp_path: Path) -> None:
     assert "nothing to show yet" in page.text
     assert "These runs have no progress.csv." in page.text
     assert "The run has no checkpoint yet." in page.text
+
+
+def test_a_video_shows_its_first_frame_until_it_plays(tmp_path: Path) -> None:
+    run = _run(tmp_path / "run", [1.0])
+    colour = [
+        imageio_ffmpeg.get_ffmpeg_exe(),
+        "-v",
+        "error",
+        "-f",
+        "lavfi",
+        "-i",
+        "color=0xc8c8c8:size=64x64:duration=1",
+    ]
+    subprocess.run([*colour, str(run / "Breakout-100.mp4")], check=True)
+
+    [poster] = [values["poster"] for tag, values in _page(tmp_path, run, with_clip=True).tags if tag == "video"]
+
+    picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(poster.removeprefix("data:image/png;base64,")))))
+    assert picture.shape == (64, 64, 3)
+    assert abs(int(picture.mean()) - 200) < 20
 
 
 def test_the_newest_small_video_of_the_run_is_inside_the_page(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import inspect
 import os
 import re
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -227,10 +228,18 @@ def _with_option(message: str, command_type: type[Any], arguments: list[str]) ->
     """
     name, _, rest = message.partition(" ")
     option = f"--{name.replace('_', '-')}"
-    fields = dataclasses.fields(command_type) if dataclasses.is_dataclass(command_type) else ()
-    is_option = any(field.name == name and "Positional" not in str(field.type) for field in fields)
+    is_option = name in _option_names(command_type)
     is_given = any(argument.partition("=")[0] == option for argument in arguments)
     return f"{option} {rest}" if (is_option or is_given) and re.match(r"(is|has)\b", rest) else message
+
+
+def _option_names(command_type: type[Any]) -> Iterator[str]:
+    """Yield the names of a command's options, also of those in groups."""
+    for field in dataclasses.fields(command_type) if dataclasses.is_dataclass(command_type) else ():
+        if dataclasses.is_dataclass(field.default):
+            yield from _option_names(type(field.default))
+        elif "Positional" not in str(field.type):
+            yield field.name
 
 
 def _refuse(message: str) -> int:

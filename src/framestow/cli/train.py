@@ -6,7 +6,8 @@ import argparse
 import dataclasses
 import typing
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from types import SimpleNamespace
+from typing import Annotated, Any, Protocol, get_args
 
 import tyro
 from rich.console import Console
@@ -16,7 +17,7 @@ from framestow.cli.command_line import EXAMPLE_RUN
 from framestow.cli.printing import ProgressDisplay
 from framestow.errors import InvalidSettingsError
 from framestow.training.recipes import DEFAULT_RECIPE
-from framestow.training.settings import Settings
+from framestow.training.settings import Group, Settings
 
 HELP = f"""Train DQN on an Atari game and save a checkpoint every --checkpoint-every agent steps.
 
@@ -45,7 +46,7 @@ FOLLOW_LINKS_HELP = (
 
 
 def train_command(arguments: list[str]) -> type[Any]:
-    """Return the class that tyro fills from the arguments: one field per setting, and those that choose the runs.
+    """Return the class that tyro fills from the arguments: the game, and a class for each group of options.
 
     The defaults are the values of ``--recipe``, or with ``--resume RUN`` the settings of that run. Omitted options
     then keep their values, and ``train`` can compare the given options with the run.
@@ -53,7 +54,7 @@ def train_command(arguments: list[str]) -> type[Any]:
     resumed, recipe = _read_resumed_and_recipe(arguments)
     defaults = resumed or Settings(recipe=recipe)  # type: ignore[arg-type]  # Settings checks it
     types = typing.get_type_hints(Settings)
-    fields: list[Any] = []
+    fields: dict[str, list[Any]] = {group: [] for group in get_args(Group)}
     for field in dataclasses.fields(Settings):
         # Settings refuses a wrong name itself, and suggests the nearest one.
         kind = str if typing.get_origin(types[field.name]) is typing.Literal else types[field.name]
@@ -62,21 +63,29 @@ def train_command(arguments: list[str]) -> type[Any]:
             hint = None if resumed else "(required for a new run)"
             game = Annotated[str, tyro.conf.arg(help=field.metadata["help"], metavar="GAME", help_behavior_hint=hint)]
             kind = tyro.conf.Positional[game]
-        fields.append((field.name, kind, getattr(defaults, field.name)))
-    fields += [
+        fields[field.metadata["group"]].append((field.name, kind, getattr(defaults, field.name)))
+    fields["run"] += [
         ("run_dir", _argument(Path | None, "Folder of a new run; None takes runs/GAME-PRESET-sSEED-DATE-TIME."), None),
         ("resume", _argument(Path | None, "Folder of a run to resume. It then trains up to --steps."), None),
-        ("distributed", _argument(bool, DISTRIBUTED_HELP), False),
-        ("address", _argument(str | None, ADDRESS_HELP), None),
         ("follow_links", _argument(bool, FOLLOW_LINKS_HELP), False),
         ("listener", _argument(str | None, LISTENER_HELP), None),
         ("wandb", _argument(bool, "Send the curves to Weights & Biases too; needs the library wandb."), False),
     ]
-    return dataclasses.make_dataclass("Train", fields, frozen=True, namespace={"__doc__": HELP, "run": _run})
+    fields["distributed"][:0] = [
+        ("distributed", _argument(bool, DISTRIBUTED_HELP), False),
+        ("address", _argument(str | None, ADDRESS_HELP), None),
+    ]
+    options = []
+    for group in [group for group in fields if group != "game"]:
+        of_group: Any = dataclasses.make_dataclass(group, fields[group], frozen=True)
+        kind = Annotated[of_group, tyro.conf.arg(name=group), tyro.conf.OmitArgPrefixes]
+        options.append((f"{group}_options", kind, of_group()))
+    command = [*fields["game"], *options]
+    return dataclasses.make_dataclass("Train", command, frozen=True, namespace={"__doc__": HELP, "run": _run})
 
 
 class _Arguments(Protocol):
-    """What the class of ``train_command`` has beside the settings."""
+    """What the class of ``train_command`` has beside the settings, of all its groups."""
 
     game: str
     run_dir: Path | None
@@ -88,7 +97,11 @@ class _Arguments(Protocol):
     wandb: bool
 
 
-def _run(arguments: _Arguments, console: Console) -> int:
+def _run(command: Any, console: Console) -> int:
+    groups = [getattr(command, field.name) for field in dataclasses.fields(command) if field.name != "game"]
+    arguments: _Arguments = SimpleNamespace(game=command.game)
+    for group in groups:
+        vars(arguments).update(dataclasses.asdict(group))
     values = {field.name: getattr(arguments, field.name) for field in dataclasses.fields(Settings)}
     if not values["game"]:
         raise InvalidSettingsError("game is missing: a new run needs a game; try: framestow train Breakout")
@@ -98,7 +111,7 @@ def _run(arguments: _Arguments, console: Console) -> int:
 
     check_old_name(values["game"], find_preset(values["preset"]))
     rom = find_rom(values["game"])  # refuses a wrong name before PyTorch is loaded
-    of_run = type(arguments).game  # of --resume: it keeps its spelling
+    of_run = type(command).game  # of --resume: it keeps its spelling
     values["game"] = of_run if of_run and find_rom(of_run) == rom else title(rom)
     if arguments.distributed and not values["actors"]:
         values["actors"] = DEFAULT_ACTORS

@@ -82,22 +82,12 @@ class ReplayMemory(MemoryProperties, Closing):
 
     1. What goes in comes out, in the same shape and dtype, bit for bit. Any observation can be stored, and any next
        observation.
-    2. Frames that observations share are stored once. How they are shared changes bytes and time, and nothing else.
-       (With a budget or random retention, bytes decide which transitions stay.)
+    2. Frames that observations share are stored once. The layout of stacks changes bytes and time, never values. With a
+       budget or random retention, bytes also decide which transitions stay.
 
-    Which axis is a stack of frames is decided by the shape, for each array of the space, when the memory is built. A
-    picture has at least three axes, of which two have 32 entries or more. Its first or last axis is a stack if it has 2
-    to 16 entries, but not 3. If both are, the shorter one is. Everything else is one frame:
-
-    ==============================================  ===================================================
-    shape                                           frames
-    ==============================================  ===================================================
-    ``(4, 84, 84)``, ``(84, 84, 4)``                4 of ``(84, 84)``
-    ``(4, 84, 84, 1)``, ``(84, 84, 1, 4)``          4 of ``(84, 84, 1)``
-    ``(84, 84, 3, 4)``, ``(3, 84, 84, 4)``          4 of ``(84, 84, 3)``, of ``(3, 84, 84)``
-    ``(84, 84, 12)``, ``(12, 84, 84)``              4 in colour, of ``(84, 84, 3)``, of ``(3, 84, 84)``
-    ``(84, 84, 3)``, ``(84, 84)``, ``(17,)``        1
-    ==============================================  ===================================================
+    The shape of each array of the space decides which axis is a stack of frames, when the memory is built:
+    ``(4, 84, 84)`` and ``(84, 84, 4)`` are stacks of 4, ``(84, 84, 3)`` is one frame in colour. docs/observations.md
+    has the rule and more shapes; ``stack_axis`` overrides it.
 
     Arguments:
         capacity: Maximum number of transitions. When full, ``retention`` decides which are evicted.

@@ -37,9 +37,13 @@ MOST_FILE_BYTES = 2**20
 DEFAULT_STEPS = 150_000  # agent steps
 
 
-def setting(default: Any, help_line: str, may_change: bool = False) -> Any:
-    """Declare a field with its default, its help line, and whether a resumed run may change it."""
-    metadata = {"help": help_line, "may_change": may_change}
+Group: TypeAlias = Literal["game", "run", "environment", "memory", "network", "learning", "distributed"]
+"""What a setting is about. ``framestow train --help`` shows the options of each group together."""
+
+
+def setting(group: Group, default: Any, help_line: str, may_change: bool = False) -> Any:
+    """Declare a field with its group, default and help line, and whether a resumed run may change it."""
+    metadata = {"group": group, "help": help_line, "may_change": may_change}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -68,93 +72,121 @@ class Settings:
             value and rule.
     """
 
-    game: str = setting("", "Name of the Atari game: Breakout, MsPacman, SpaceInvaders, …")
+    game: str = setting("game", "", "Name of the Atari game: Breakout, MsPacman, SpaceInvaders, …")
     recipe: RecipeName = setting(
+        "run",
         DEFAULT_RECIPE,
         f"Named values for the other options: {', '.join(RECIPES)} (docs/training.md). Your options override it.",
     )
     preset: PresetName = setting(
+        "environment",
         FROM_RECIPE,
         "Preset of the environment: machado2018 (sticky actions 0.25), nature, baselines, dopamine or envpool.",
     )
     seed: int = setting(
-        0, "Seed of environments, memory and agent. On the CPU the same seed and --threads give the same run."
+        "run", 0, "Seed of environments, memory and agent. On the CPU the same seed and --threads give the same run."
     )
-    steps: int = setting(DEFAULT_STEPS, "Agent steps of the whole run, all environments together.", may_change=True)
-    num_envs: int = setting(FROM_RECIPE, "Number of environments that step together.")
+    steps: int = setting(
+        "run", DEFAULT_STEPS, "Agent steps of the whole run, all environments together.", may_change=True
+    )
+    num_envs: int = setting("environment", FROM_RECIPE, "Number of environments that step together.")
     workers: int = setting(
+        "environment",
         FROM_RECIPE,
         "Worker processes for the environments; 0 runs them in this process. A worker that dies or hangs is replaced.",
         may_change=True,
     )
-    memory: int = setting(1_000_000, "Maximum number of transitions in the memory (Mnih et al. 2015).")
-    storage: Storage = setting("packed", "Storage of the frames: packed, or raw (7 GB per million transitions).")
+    memory: int = setting("memory", 1_000_000, "Maximum number of transitions in the memory (Mnih et al. 2015).")
+    storage: Storage = setting(
+        "memory", "packed", "Storage of the frames: packed, or raw (7 GB per million transitions)."
+    )
     memory_bytes: str | None = setting(
-        None, "Size limit of the memory, such as '1 GiB'. It then stores as many transitions as fit, at most --memory."
+        "memory",
+        None,
+        "Size limit of the memory, such as '1 GiB'. It then stores as many transitions as fit, at most --memory.",
     )
     retention: Retention = setting(
-        "fifo", "Which transitions a full memory evicts: fifo (the oldest) or random (a random segment)."
+        "memory", "fifo", "Which transitions a full memory evicts: fifo (the oldest) or random (a random segment)."
     )
-    memory_on_disk: bool = setting(False, "Store the frames in files of the run folder instead of in RAM.")
-    stack: int = setting(4, "Frames per observation (Mnih et al. 2015).")
-    batch_size: int = setting(FROM_RECIPE, "Transitions per update.")
-    train_every: int = setting(FROM_RECIPE, "Agent steps between two updates.")
-    warmup: int = setting(FROM_RECIPE, "Agent steps before the first update.")
+    memory_on_disk: bool = setting("memory", False, "Store the frames in files of the run folder instead of in RAM.")
+    stack: int = setting("environment", 4, "Frames per observation (Mnih et al. 2015).")
+    batch_size: int = setting("learning", FROM_RECIPE, "Transitions per update.")
+    train_every: int = setting("learning", FROM_RECIPE, "Agent steps between two updates.")
+    warmup: int = setting("learning", FROM_RECIPE, "Agent steps before the first update.")
     actors: int = setting(
+        "distributed",
         0,
         "Actors of --distributed, each with --num-envs environments in a process of its own; 0 trains in one process.",
     )
-    shards: int = setting(1, "Parts of the memory with --actors, each in a process of its own (docs/distributed.md).")
+    shards: int = setting(
+        "distributed", 1, "Parts of the memory with --actors, each in a process of its own (docs/distributed.md)."
+    )
     network: Network = setting(
-        FROM_RECIPE, f"Network: {', '.join(get_args(Network))}. Frames under 36 pixels get a tiny one."
+        "network", FROM_RECIPE, f"Network: {', '.join(get_args(Network))}. Frames under 36 pixels get a tiny one."
     )
     distribution: Distribution = setting(
-        FROM_RECIPE, "What the network predicts of a return: its mean (none, hl-gauss) or distribution (c51, qr, iqn)."
+        "network",
+        FROM_RECIPE,
+        "What the network predicts of a return: its mean (none, hl-gauss) or distribution (c51, qr, iqn).",
     )
-    atoms: int = setting(FROM_RECIPE, "Bins of hl-gauss, returns of c51, quantiles of qr and iqn.")
-    support: float = setting(FROM_RECIPE, "The returns of hl-gauss and c51 are spread over minus to plus this number.")
+    atoms: int = setting("network", FROM_RECIPE, "Bins of hl-gauss, returns of c51, quantiles of qr and iqn.")
+    support: float = setting(
+        "network", FROM_RECIPE, "The returns of hl-gauss and c51 are spread over minus to plus this number."
+    )
     double: bool = setting(
-        FROM_RECIPE, "Double DQN: the online network chooses the next action (van Hasselt et al. 2016)."
+        "learning", FROM_RECIPE, "Double DQN: the online network chooses the next action (van Hasselt et al. 2016)."
     )
-    dueling: bool = setting(FROM_RECIPE, "Separate streams for value and advantage (Wang et al. 2016).")
-    noisy: bool = setting(FROM_RECIPE, "Noisy linear layers for exploration (Fortunato et al. 2018).")
+    dueling: bool = setting("network", FROM_RECIPE, "Separate streams for value and advantage (Wang et al. 2016).")
+    noisy: bool = setting("network", FROM_RECIPE, "Noisy linear layers for exploration (Fortunato et al. 2018).")
     munchausen_after: int | None = setting(
+        "learning",
         FROM_RECIPE,
         "Agent steps after --warmup until the log-policy adds to the reward (Vieillard et al. 2020); None: never.",
         may_change=True,
     )
-    spectral_norm: bool = setting(FROM_RECIPE, "Normalise the residual blocks of impala (Gogianu et al. 2021).")
-    n_step: int = setting(FROM_RECIPE, "Rewards in a return before it bootstraps (Sutton 1988).")
+    spectral_norm: bool = setting(
+        "network", FROM_RECIPE, "Normalise the residual blocks of impala (Gogianu et al. 2021)."
+    )
+    n_step: int = setting("learning", FROM_RECIPE, "Rewards in a return before it bootstraps (Sutton 1988).")
     priority_exponent: float = setting(
-        FROM_RECIPE, "Exponent of the priorities (alpha of Schaul et al. 2016); 0 samples uniformly."
+        "learning", FROM_RECIPE, "Exponent of the priorities (alpha of Schaul et al. 2016); 0 samples uniformly."
     )
-    priority_beta: float = setting(FROM_RECIPE, "Exponent of the importance weights (beta of Schaul et al. 2016).")
+    priority_beta: float = setting(
+        "learning", FROM_RECIPE, "Exponent of the importance weights (beta of Schaul et al. 2016)."
+    )
     priority_beta_steps: int | None = setting(
-        FROM_RECIPE, "Agent steps after --warmup until --priority-beta reaches 1; None keeps it constant."
+        "learning", FROM_RECIPE, "Agent steps after --warmup until --priority-beta reaches 1; None keeps it constant."
     )
-    optimizer: Optimizer = setting(FROM_RECIPE, f"Optimizer: {' or '.join(get_args(Optimizer))}.")
-    learning_rate: float = setting(FROM_RECIPE, "Learning rate of the optimizer.", may_change=True)
+    optimizer: Optimizer = setting("learning", FROM_RECIPE, f"Optimizer: {' or '.join(get_args(Optimizer))}.")
+    learning_rate: float = setting("learning", FROM_RECIPE, "Learning rate of the optimizer.", may_change=True)
     learning_rate_falls_after: int | None = setting(
+        "learning",
         FROM_RECIPE,
         "Agent steps after --warmup at --learning-rate; after twice as many half of it, then a third, …; None: always.",
         may_change=True,
     )
-    optimizer_epsilon: float = setting(FROM_RECIPE, "Epsilon of the optimizer.")
-    max_grad_norm: float | None = setting(FROM_RECIPE, "Largest norm of an update's gradient; None: no limit.")
+    optimizer_epsilon: float = setting("learning", FROM_RECIPE, "Epsilon of the optimizer.")
+    max_grad_norm: float | None = setting(
+        "learning", FROM_RECIPE, "Largest norm of an update's gradient; None: no limit."
+    )
     precision: Precision = setting(
-        FROM_RECIPE, "Arithmetic of the network: float32, or bfloat16 where the device multiplies in it."
+        "network", FROM_RECIPE, "Arithmetic of the network: float32, or bfloat16 where the device multiplies in it."
     )
-    target_every: int = setting(FROM_RECIPE, "Updates between two copies of the online network to the target network.")
-    discount: float = setting(FROM_RECIPE, "Discount factor of the next step's value.")
-    clip_rewards: bool = setting(True, "Clip rewards to -1 … 1 for learning (Mnih et al. 2015), but not the scores.")
-    epsilon_start: float = setting(FROM_RECIPE, "Probability of a random action at the start.")
-    epsilon_end: float = setting(FROM_RECIPE, "Probability of a random action after --epsilon-steps.")
-    epsilon_steps: int = setting(FROM_RECIPE, "Agent steps from --epsilon-start to --epsilon-end.")
-    checkpoint_every: int = setting(10_000, "Agent steps between two checkpoints.", may_change=True)
+    target_every: int = setting(
+        "learning", FROM_RECIPE, "Updates between two copies of the online network to the target network."
+    )
+    discount: float = setting("learning", FROM_RECIPE, "Discount factor of the next step's value.")
+    clip_rewards: bool = setting(
+        "environment", True, "Clip rewards to -1 … 1 for learning (Mnih et al. 2015), but not the scores."
+    )
+    epsilon_start: float = setting("learning", FROM_RECIPE, "Probability of a random action at the start.")
+    epsilon_end: float = setting("learning", FROM_RECIPE, "Probability of a random action after --epsilon-steps.")
+    epsilon_steps: int = setting("learning", FROM_RECIPE, "Agent steps from --epsilon-start to --epsilon-end.")
+    checkpoint_every: int = setting("run", 10_000, "Agent steps between two checkpoints.", may_change=True)
     device: Device = setting(
-        "auto", "Device of PyTorch: auto (CUDA, else MPS, else CPU), cpu, cuda or mps.", may_change=True
+        "run", "auto", "Device of PyTorch: auto (CUDA, else MPS, else CPU), cpu, cuda or mps.", may_change=True
     )
-    threads: int = setting(FROM_RECIPE, "CPU threads of PyTorch; 0 takes all cores.", may_change=True)
+    threads: int = setting("run", FROM_RECIPE, "CPU threads of PyTorch; 0 takes all cores.", may_change=True)
 
     def __post_init__(self) -> None:
         is_short = isinstance(self.recipe, str) and len(self.recipe) < MOST_SHOWN

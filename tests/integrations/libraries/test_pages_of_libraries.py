@@ -1,38 +1,26 @@
-"""The code of docs/libraries runs as its reader has it after the change, if the library is installed."""
+"""Each block of docs/libraries runs alone, if the library is installed."""
 
 from __future__ import annotations
-
-import re
-from pathlib import Path
 
 import pytest
 
 from framestow.errors import MissingExtraError
+from pages.code_blocks import LIBRARY_PAGES, blocks_of
 
-PAGES = sorted((Path(__file__).parents[3] / "docs" / "libraries").glob("*.md"))
-BLOCK = re.compile(r"```(python|diff)\n(.*?)```", re.DOTALL)
-
-
-def code_of(page):
-    """Return the blocks of Python and the new lines of the differences, one after the other."""
-    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
-    return "".join(code if kind == "python" else re.sub(r"^-.*\n|^[+ ]", "", code, flags=re.M) for kind, code in blocks)
+BLOCKS = blocks_of(LIBRARY_PAGES, left_out=r"DqnReplay")  # needs the data set
 
 
-WITH_CODE = [page for page in PAGES if page.stem != "logged-data" and code_of(page)]  # its code needs the data set
-
-
-def test_every_page_but_the_index_and_that_of_data_has_code():
-    assert {page.stem for page in PAGES} - {page.stem for page in WITH_CODE} == {"index", "logged-data"}
+def test_every_page_but_the_index_has_code():
+    assert {page.stem for page in LIBRARY_PAGES} - {block.page.stem for block in BLOCKS} == {"index"}
 
 
 @pytest.mark.filterwarnings("ignore")  # other libraries warn at import
-@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
-def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.name)
+def test_each_block_runs_alone(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     try:
-        exec(compile(code_of(page), page.name, "exec"), {"__name__": "__main__"})
+        block.run()
     except (ModuleNotFoundError, MissingExtraError) as missing:
         if str(getattr(missing, "name", "")).startswith("framestow"):
             raise

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import shlex
+import subprocess
 import tempfile
 from collections.abc import Sequence
 from html import escape
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import imageio_ffmpeg
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
@@ -261,6 +263,7 @@ def _state_charts(runs: Sequence[RunRecord], unit: str) -> str:
 def _tiles(runs: Sequence[RunRecord], frame_skip: int | None) -> str:
     """Return the main numbers: of the run, or over all runs."""
     scores = [score for run in runs if (score := run.mean_of_last(ROLLING)) is not None]
+    games = plural(min(ROLLING, max(len(run.scores) for run in runs)), "game")
     steps = max(run.agent_steps for run in runs)
     cpu = [run.last("cpu_s") for run in runs]
     wall = [run.last("wall_s") for run in runs]
@@ -270,7 +273,7 @@ def _tiles(runs: Sequence[RunRecord], frame_skip: int | None) -> str:
     longest = "" if len(runs) == 1 else ", longest run"
     most = "" if len(runs) == 1 else ", largest run"
     tiles = [
-        (f"{np.mean(scores):.2f}" if scores else "-", f"score of the last {ROLLING} games{each}"),
+        (f"{np.mean(scores):.2f}" if scores else "-", f"score of the last {games}{each}"),
         (f"{steps:,}", f"agent steps{longest}" + (f" = {frame_skip * steps:,} emulator frames" if frame_skip else "")),
         (_combine_known(wall, max, format_duration), f"wall time{longest}"),
         (_combine_known(cpu, sum, _core_hours), "core-hours" + ("" if len(runs) == 1 else " of all runs together")),
@@ -430,9 +433,20 @@ def _clip(run: RunRecord) -> str:
 def _video(content: bytes, caption: str) -> str:
     source = f"data:video/mp4;base64,{base64.b64encode(content).decode()}"
     return (
-        f"<figure><video controls muted loop playsinline src='{source}'></video>"
+        f"<figure><video controls muted loop playsinline{_poster(content)} src='{source}'></video>"
         f"<figcaption>{escape(caption)}</figcaption></figure>"
     )
+
+
+def _poster(content: bytes) -> str:
+    """Return the attribute with the first frame of a video, which is shown until it plays; empty if it has none."""
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary) / "clip.mp4"
+        path.write_bytes(content)
+        command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "quiet", "-i", str(path)]
+        command += ["-frames:v", "1", "-f", "image2pipe", "-c:v", "png", "-"]
+        first = subprocess.run(command, check=False, capture_output=True)  # of what is no video it writes nothing
+    return f" poster='data:image/png;base64,{base64.b64encode(first.stdout).decode()}'" if first.stdout else ""
 
 
 def _memory_sections(run: RunRecord, beside: Path) -> dict[str, str]:

@@ -143,7 +143,7 @@ class Page {
       return bar;
     });
     const error = isKnown ? shortNumber(piece.arrays.td_error.data[row]) : "–";
-    const note = `Values of the agent after ${shortNumber(this.memory.agent_steps)} steps; TD error ${error}. The action taken is marked.`;
+    const note = `Values of the agent after ${shortNumber(this.memory.agent_steps)} steps; TD error ${error}. Bars begin at ${shortNumber(low)}. The action taken is marked.`;
     byId("values").replaceChildren(...bars, textElement("p", own.length ? note : "", "note"));
   }
 

@@ -40,7 +40,7 @@ export class StepCharts {
     if (arrays.probability) {
       const average = 1 / this.memory.transitions;
       const numbers = arrays.probability.data.map((chance) => chance / average);
-      charts.push({ name: "chance", title: "chance of being drawn; 1 is the mean of all transitions", numbers, kind: "line", colour: "--c1", low: 0 });
+      charts.push({ name: "chance", title: "chance of being drawn, in times the mean of all transitions", unit: " ×", numbers, kind: "line", colour: "--c1", low: 0 });
     }
     for (const [name, shape] of this.memory.extras) charts.push(...linesOf(name, arrays[`extra.${name}`], shape, "--c2"));
     const title = "green: the episode begins or ends; orange: it was cut; brown: the next observation has frames of its own";
@@ -108,7 +108,7 @@ export class StepCharts {
   show(step) {
     this.step = step;
     for (const chart of this.charts || []) {
-      if (chart.kind !== "marks") chart.value.textContent = step < chart.numbers.length ? shortNumber(chart.numbers[step]) : "";
+      if (chart.kind !== "marks") chart.value.textContent = step < chart.numbers.length ? shortNumber(chart.numbers[step]) + (chart.unit || "") : "";
     }
     this.placeCursor();
   }
