@@ -10,6 +10,7 @@ derived from the library's own class do not change. Without DROP_IN_FOR nothing 
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 from importlib import import_module
@@ -19,7 +20,11 @@ from public_suites.suites import SUITES
 
 
 def pytest_configure(config):
-    """Replace the buffers of the library that DROP_IN_FOR names by its drop-ins."""
+    """Replace the buffers of the library that DROP_IN_FOR names by its drop-ins.
+
+    A fork server imports the library once, with either buffer; else each worker of a vector environment would.
+    """
+    multiprocessing.set_forkserver_preload([module for suite in SUITES.values() for module in suite.modules_of_workers])
     library = os.environ.get("DROP_IN_FOR")
     if library:
         put_in_place(library)

@@ -2,6 +2,7 @@
 
     make public-suites                                              Stable-Baselines3's, from its source distribution
     make public-suites ARGS='--source tianshou=FOLDER@v2.0.1'       and Tianshou's, from a checkout in FOLDER
+    make public-suites ARGS='--files tests/test_vec_envs.py'        only these files; the others keep their results
 
 README.md, beside this file, says what is put in the place of what. A test that passes with the library's own buffer and
 does not with the drop-in needs a reason in reasons.json; one without, or a reason that nothing needs, ends with 1.
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -115,6 +116,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Source.given, action="append", default=[], metavar="LIBRARY=FOLDER[@COMMIT]")
     parser.add_argument("--only", nargs="+", choices=SUITES, metavar="LIBRARY", default=list(SUITES))
+    parser.add_argument("--files", nargs="+", metavar="FILE", help="run only these files of the suites")
     arguments = parser.parse_args()
     sources = dict(arguments.source)
     for suite in SUITES.values():
@@ -125,15 +127,23 @@ def main() -> int:
     is_explained = True
     for library in [library for library in arguments.only if library in sources]:
         suite, source = SUITES[library], sources[library]
+        reasons_here, before = reasons.get(library, {}), {}
+        if arguments.files:
+            suite = replace(suite, tests=tuple(file for file in suite.tests if file in arguments.files))
+            reasons_here = {test: why for test, why in reasons_here.items() if test.partition("::")[0] in suite.tests}
+            before = results.get(library, {})
+        if not suite.tests:
+            continue
         print(f"running the tests of {library} from {source.name or source.folder.name}", flush=True)
         with ThreadPoolExecutor(2) as both:
             (own, _), (ours, errors) = both.map(
                 lambda is_drop_in, s=suite, f=source: run(s, f, is_drop_in), (False, True)
             )
-        comparison = compared(own, ours, reasons.get(library, {}), errors)
+        comparison = compared(own, ours, reasons_here, errors)
         show(library, comparison)
         is_explained &= not (comparison.unexplained or comparison.needless)
-        results[library] = {"tests of": source.name, "installed": version(library), **comparison.summary()}
+        summary = {key: {**before.get(key, {}), **new} for key, new in comparison.summary().items()}
+        results[library] = {"tests of": source.name, "installed": version(library), **summary}
     print("written:", write_result(RESULT, {"suites": dict(sorted(results.items()))}, "make public-suites").name)
     return 0 if is_explained else 1
 

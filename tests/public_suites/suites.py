@@ -22,6 +22,8 @@ class Suite:
     download: str = ""
     modules_with_names: tuple[str, ...] = ()
     """Modules to import first, so that all names of the classes exist."""
+    modules_of_workers: tuple[str, ...] = ()
+    """Modules that the worker processes of vector environments import."""
     options: tuple[str, ...] = ()
     """Further arguments of pytest."""
     environment: dict[str, str] = field(default_factory=dict)
@@ -44,6 +46,8 @@ SUITES = {
                 "stable_baselines3.common.buffers.ReplayBuffer": "ReplayBuffer",
                 "stable_baselines3.common.buffers.DictReplayBuffer": "DictReplayBuffer",
                 "stable_baselines3.common.buffers.NStepReplayBuffer": "NStepReplayBuffer",
+                "stable_baselines3.common.vec_env.dummy_vec_env.DummyVecEnv": "DummyVecEnv",
+                "stable_baselines3.common.vec_env.subproc_vec_env.SubprocVecEnv": "SubprocVecEnv",
             },
             tests=(
                 "tests/test_buffers.py",
@@ -58,9 +62,18 @@ SUITES = {
                 "tests/test_deterministic.py",
                 "tests/test_identity.py",
                 "tests/test_spaces.py",
+                "tests/test_vec_envs.py",
+                "tests/test_vec_check_nan.py",
+                "tests/test_vec_extract_dict_obs.py",
+                "tests/test_vec_monitor.py",
+                "tests/test_vec_stacked_obs.py",
+                "tests/test_monitor.py",
+                "tests/test_envs.py",
+                "tests/test_callbacks.py",
             ),
             download="stable-baselines3==2.9.2",
             modules_with_names=("stable_baselines3",),
+            modules_of_workers=("stable_baselines3",),
             options=("-m", "not expensive"),
         ),
         Suite(
