@@ -16,6 +16,7 @@ pairs.
 ``HindsightGoals``          samples batches with a share of the goals replaced (HER)
 ``ReplayEnsemble``          samples a share of each batch from each of several memories
 ``MemoryReport``            number of bytes of each part of a memory
+``Summed``                  an extra field that is summed over n steps, such as a cost
 ``FrameSpec``               shape and dtype of one frame, without Gymnasium
 ``envs``                    environments that feed a memory (``pip install "framestow[atari]"``)
 ``torch``, ``jax``          batches as tensors on the device (``framestow[torch]``, ``framestow[jax]``)
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from framestow.replay.samplers.prioritized import Prioritized
     from framestow.replay.samplers.sampler import Draw, Sampler
     from framestow.replay.samplers.uniform import Uniform
+    from framestow.replay.settings.step_fields import Summed
 
 __all__ = [
     "Batch",
@@ -63,6 +65,7 @@ __all__ = [
     "ReplayMemory",
     "Sampler",
     "SequenceBatch",
+    "Summed",
     "Uniform",
     "envs",
     "errors",
@@ -93,6 +96,7 @@ _MODULES = {
     "ReplayMemory": "replay.memory",
     "Sampler": "replay.samplers.sampler",
     "SequenceBatch": "replay.reading.batch",
+    "Summed": "replay.settings.step_fields",
     "Uniform": "replay.samplers.uniform",
 }
 __getattr__, __dir__ = lazy_names(__name__, _MODULES, packages=_PACKAGES)

@@ -109,18 +109,33 @@ std::size_t StepStore::resolve_steps(const std::int64_t* indices, std::size_t co
     return count;
 }
 
-StepReturn StepStore::return_of(std::int64_t index, const std::uint8_t* record) const {
-    StepReturn sum = records_.begin_return(record);
-    const auto most = static_cast<std::size_t>(rules_.n_step);
-    if (most == 1) {
-        return sum;
+template <typename VisitRecord>
+void StepStore::walk_return(std::int64_t index, const std::uint8_t* record, const VisitRecord& visit) const {
+    std::int64_t num_left = rules_.n_step - 1;
+    if (num_left == 0) {
+        return;
     }
     const std::size_t env_id = records_.env_of(record);
     StepWalk walk{index, env_id, records_.position_of(record, env_id), record, num_envs()};
-    while (sum.num_steps < most && !StepRecords::ends_episode(sum.last) && step_on(walk)) {
-        records_.add_step(sum, walk.record);
+    for (; num_left > 0 && !StepRecords::ends_episode(walk.record) && step_on(walk); --num_left) {
+        visit(walk.record);
     }
+}
+
+StepReturn StepStore::return_of(std::int64_t index, const std::uint8_t* record) const {
+    StepReturn sum = records_.begin_return(record);
+    walk_return(index, record, [&](const std::uint8_t* later) { records_.add_step(sum, later); });
     return sum;
+}
+
+std::size_t StepStore::steps_of_return(std::int64_t index, const std::uint8_t** records) const {
+    const std::uint8_t* const first = sampleable_record(index);
+    std::size_t count = 0;
+    if (first != nullptr) {
+        records[count++] = first;
+        walk_return(index, first, [&](const std::uint8_t* later) { records[count++] = later; });
+    }
+    return count;
 }
 
 bool StepStore::locate(std::int64_t index, StepPlace& place) const {

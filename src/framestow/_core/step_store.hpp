@@ -110,6 +110,10 @@ public:
     // Writes steps, with one window each, as if n_step were 1; pending ones too. Returns how many, as `resolve`.
     std::size_t resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;
 
+    // Writes the records of the steps of a transition's return, in their order; returns how many, at most n_step, and 0
+    // if it is not sampleable. Lost ones are among them if another step of theirs was lost.
+    std::size_t steps_of_return(std::int64_t index, const std::uint8_t** records) const;
+
     // Marks frames from `first` up to, excluding, `before` of an environment as lost: present and future steps that use
     // them become unsampleable. Returns how many steps were sampleable.
     virtual std::size_t lose(std::size_t env_id, std::int64_t first, std::int64_t before) = 0;
@@ -198,6 +202,10 @@ protected:
     virtual void keep_unsampleable(std::int64_t index) = 0;  // a new step that is pending or uses a lost frame
     virtual void make_sampleable(std::int64_t index) = 0;
     virtual void make_sampleable(std::vector<std::int64_t>& settled) = 0;  // were pending; in any order
+
+    // Calls visit(record) for each step of a transition's return but its first.
+    template <typename VisitRecord>
+    void walk_return(std::int64_t index, const std::uint8_t* record, const VisitRecord& visit) const;
 
     // Returns the complete return of a step.
     StepReturn return_of(std::int64_t index, const std::uint8_t* record) const;

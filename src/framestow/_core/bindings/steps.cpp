@@ -323,6 +323,31 @@ void overwrite(BoundSteps& self, nb::handle indices_argument, nb::handle fields_
     }
 }
 
+// The bytes of a field of each step in the return of transitions, (B, n_step, num_bytes), with zeros after its last
+// step. IndexError for a transition that is not sampleable.
+ArrayOf<std::uint8_t> return_field(const BoundSteps& self, nb::handle indices_argument, std::size_t offset,
+                                   std::size_t num_bytes) {
+    const BorrowedColumn indices(indices_argument, "indices");
+    if (!self.store().records().may_change(offset, num_bytes)) {
+        refuse("offset", "does not fit: it must be that of a reward or of an extra field");
+    }
+    const auto n_step = static_cast<std::size_t>(self.rules().n_step);
+    std::uint8_t* bytes = nullptr;
+    ArrayOf<std::uint8_t> fields = new_array(nb::make_tuple(indices.size(), n_step, num_bytes), bytes);
+    std::vector<const std::uint8_t*> records(n_step);
+    for (std::size_t row = 0; row < indices.size(); ++row) {
+        const std::size_t count = self.store().steps_of_return(indices[row], records.data());
+        if (count == 0) {
+            refuse_missing(indices[row]);
+        }
+        for (std::size_t step = 0; step < count; ++step) {
+            bytes = std::copy_n(records[step] + offset, num_bytes, bytes);
+        }
+        bytes = std::fill_n(bytes, (n_step - count) * num_bytes, std::uint8_t{0});
+    }
+    return fields;
+}
+
 Indices slots_of(const BoundSteps& self, nb::handle indices) {
     return for_each_index<std::int64_t>(indices, "indices", [&](std::int64_t index) {
         if (!self.store().is_sampleable(index)) {
@@ -651,6 +676,7 @@ void bind_steps(nb::module_& module) {
             },
             nb::arg("indices"))
         .def("follow", &follow, nb::arg("indices"), nb::arg("length"), nb::arg("crosses") = false)
+        .def("return_field", &return_field, nb::arg("indices"), nb::arg("offset"), nb::arg("num_bytes"))
         .def("aligned_starts", &aligned_starts, nb::arg("indices"), nb::arg("stride"), nb::arg("exact") = false)
         .def("find_steps", &find_steps, nb::arg("env_ids"), nb::arg("positions"))
         .def("places", &places, nb::arg("indices"))

@@ -24,6 +24,7 @@ from framestow.interface import HidesNames, one_line
 from framestow.replay.eviction.budget import OUTPUT_ARRAYS
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.reading.batch import Batch, describe_batch
+from framestow.replay.reading.summed_extras import summed_extras
 from framestow.replay.samplers.sampler import Draw
 from framestow.replay.settings.observation_layout import Stacks
 from framestow.replay.steps.step_store import POSITION_RANGE, unreadable
@@ -160,6 +161,8 @@ class BatchBuilder:
             self._pool.max_bytes = parts.budget.output_bytes
         self._largest_draw = 0  # frames of the largest batch that the budget has bytes for
         self._stack, self._n_step = parts.settings.stack, parts.settings.n_step
+        # Whether a transition has sums of extras that are not the values of its first step.
+        self._sums_extras = bool(parts.settings.extras.summed) and self._n_step > 1
         self.num_bordered_sequences = 0
         """Number of sampled sequences that had a border."""
 
@@ -230,6 +233,8 @@ class BatchBuilder:
         The caller must stop the snapshot. Hold the lock.
         """
         windows, fields = self._steps.resolve(indices, True, shares_frames)
+        if self._sums_extras:
+            fields = fields._replace(extras=fields.extras | summed_extras(self._steps, self._parts.settings, indices))
         num_windows = len(windows.env_ids)
         length = self._stack
         if num_windows == len(indices):

@@ -33,7 +33,7 @@ from framestow.replay.settings.observation_layout import (
     ObservationLayout,
     Stacks,
 )
-from framestow.replay.settings.step_fields import NO_EXTRAS, ExtrasSpec, slot_record
+from framestow.replay.settings.step_fields import NO_EXTRAS, ExtrasSpec, Summed, slot_record
 from framestow.storage.frame_storage import STORAGES, Storage, check_frames_per_segment, usual_frames_per_segment
 from framestow.storage.tracks import Tracks
 
@@ -84,7 +84,7 @@ class MemorySettings:
         num_envs: int,
         label: str | Sequence[str],
         max_bytes: int | str | None,
-        extras: Mapping[str, npt.DTypeLike] | ExtrasSpec | None,
+        extras: Mapping[str, npt.DTypeLike | Summed] | ExtrasSpec | None,
         **same: Any,
     ) -> MemorySettings:
         """Return the settings that arguments of ``ReplayMemory`` mean; those in ``same`` are fields of this class."""
@@ -235,7 +235,7 @@ class MemorySettings:
         """Return the settings as values for JSON, without ``threads``, which each load chooses."""
         state = asdict(self) | {"frame": self.frame.state(), "extras": self.extras.state()}
         del state["threads"]
-        return state
+        return state | ({"summed": list(self.extras.summed)} if self.extras.summed else {})
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> MemorySettings:
@@ -271,14 +271,15 @@ def _values_of(state: dict[str, Any]) -> dict[str, Any]:
 
     Fields with a default may be missing: they came later than the oldest saves.
     """
-    known = fields(MemorySettings)
+    state, known = dict(state), fields(MemorySettings)
+    summed = state.pop("summed", ())
     required = {each.name for each in known if each.default is MISSING}
     wrong = (state.keys() - {each.name for each in known}) | (required - state.keys())
     if wrong:
         raise ValueError(f"{', '.join(sorted(wrong))} is unknown or missing")
     values = state | {"frame": spec_from_state(state["frame"]), "action": ActionSpec.from_state(state["action"])}
     if "extras" in state:
-        values["extras"] = ExtrasSpec.from_state(state["extras"])
+        values["extras"] = ExtrasSpec.from_state(state["extras"], summed)
     if state.get("stacks") is not None:
         values["stacks"] = tuple(each and Stacks(*each) for each in state["stacks"])
     if "labels" in state:

@@ -1,7 +1,8 @@
 """Define the fields of a stored step, and check the user's extra fields.
 
 Every step has a position, a reward, flags, an environment and an action (``slot_record``). Extras are further numbers
-per step, declared as ``extras={"log_prob": np.float32}``.
+per step, declared as ``extras={"log_prob": np.float32}``. One that is ``Summed`` is stored like any other;
+``reading/summed_extras.py`` sums it when a batch is read.
 """
 
 from __future__ import annotations
@@ -28,12 +29,40 @@ BATCH_FIELDS = ("learns", *(field.name for batch in (Batch, SequenceBatch) for f
 
 
 @dataclass(frozen=True)
+class Summed:
+    """An extra field that a transition has as the discounted sum over its steps, as it has its reward.
+
+    >>> import numpy as np
+    >>> from framestow import FrameSpec, ReplayMemory, Summed
+    >>> extras = {"cost": Summed(np.float32), "objectives": Summed((np.float32, (2,)))}
+    >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, n_step=3, discount=0.5, extras=extras)
+    >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+    >>> for step in range(3):
+    ...     values = {"cost": [1.0], "objectives": [[step, 8.0]]}
+    ...     _ = memory.append([0], [0.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8), extras=values)
+    >>> batch = memory.get([0, 2])
+    >>> batch.extras["cost"].tolist(), batch.extras["objectives"].tolist()
+    ([1.75, 1.0], [[1.0, 14.0], [2.0, 8.0]])
+
+    Batches of transitions have the sum of γᵏ times the value of the k-th step, over the steps of the return: up to
+    ``n_step``, and no step behind the end of the episode. γ is the memory's ``discount``. Sequences, episodes and
+    ``steps_from`` have the values of single steps, and ``set_extras`` sets those.
+
+    Arguments:
+        dtype: ``float16``, ``float32`` or ``float64``, or a pair of one of them and a shape.
+    """
+
+    dtype: npt.DTypeLike
+
+
+@dataclass(frozen=True)
 class ExtraSpec:
-    """Name, dtype and shape of one extra field of a step."""
+    """Name, dtype and shape of one extra field of a step, and whether transitions have its sum."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
+    is_summed: bool = False
 
     @property
     def description(self) -> str:
@@ -48,12 +77,12 @@ class ExtrasSpec:
     extras: tuple[ExtraSpec, ...] = ()
 
     @classmethod
-    def from_declared(cls, declared: Mapping[str, npt.DTypeLike] | ExtrasSpec | None) -> ExtrasSpec:
-        """Return the spec of ``{"name": dtype}``, where a dtype is anything ``numpy.dtype`` accepts.
+    def from_declared(cls, declared: Mapping[str, npt.DTypeLike | Summed] | ExtrasSpec | None) -> ExtrasSpec:
+        """Return the spec of ``{"name": dtype}``, where a dtype is anything ``numpy.dtype`` accepts, or ``Summed``.
 
         Raises:
             InvalidSettingsError: a name that is no identifier or that a batch already uses, for anything but numbers
-                and booleans of a fixed size, and for more than 64 KiB per step.
+                and booleans of a fixed size (floats for a sum), and for more than 64 KiB per step.
 
         >>> spec = ExtrasSpec.from_declared({"state": (np.float32, (2, 512)), "log_prob": "float32"})
         >>> [extra.description for extra in spec.extras], spec.dtype.itemsize
@@ -75,13 +104,19 @@ class ExtrasSpec:
         return spec
 
     @classmethod
-    def from_state(cls, state: Mapping[str, tuple[str, Sequence[int]]]) -> ExtrasSpec:
-        """Return the spec that ``state`` returned the values of."""
-        return cls.from_declared({name: np.dtype((dtype, tuple(shape))) for name, (dtype, shape) in state.items()})
+    def from_state(cls, state: Mapping[str, tuple[str, Sequence[int]]], summed: Sequence[str] = ()) -> ExtrasSpec:
+        """Return the spec that ``state`` and ``summed`` returned the values of."""
+        dtypes = {name: np.dtype((dtype, tuple(shape))) for name, (dtype, shape) in state.items()}
+        return cls.from_declared({name: Summed(one) if name in summed else one for name, one in dtypes.items()})
 
     def state(self) -> dict[str, tuple[str, list[int]]]:
         """Return the spec as JSON-able values."""
         return {spec.name: (spec.dtype, list(spec.shape)) for spec in self.extras}
+
+    @cached_property
+    def summed(self) -> tuple[str, ...]:
+        """Names of the extras that transitions have as sums."""
+        return tuple(spec.name for spec in self.extras if spec.is_summed)
 
     def __bool__(self) -> bool:
         return bool(self.extras)
@@ -198,21 +233,26 @@ def offset_of(record: np.dtype[Any], name: str) -> int:
     return int(fields["reward"][1] if of_extras is None else fields["extras"][1] + of_extras[name][1])
 
 
-def _extra_spec(name: object, dtype: npt.DTypeLike) -> ExtraSpec:
+def _extra_spec(name: object, dtype: npt.DTypeLike | Summed) -> ExtraSpec:
     if not isinstance(name, str) or not name.isidentifier():
         raise InvalidSettingsError(
             f"extras has the name {name!r}: a name must be a Python identifier; use letters, digits and underscores"
         )
     if name in BATCH_FIELDS:
         raise InvalidSettingsError(f"extras has the name {name!r}: a batch already has this field; use another name")
-    whole = numpy_dtype(f"extra {name!r}", dtype)
+    is_summed = isinstance(dtype, Summed)
+    whole = numpy_dtype(f"extra {name!r}", dtype.dtype if isinstance(dtype, Summed) else dtype)
     element, shape = (whole, ()) if whole.subdtype is None else whole.subdtype
     if not is_number(element) or element.itemsize > 8 or whole.itemsize == 0:  # long doubles differ by machine
         way_out = "store the real and the imaginary part" if element.kind == "c" else "use another dtype"
         raise InvalidSettingsError(
             f"extra {name!r} is {whole}: an extra must be at least one number or boolean of up to 8 bytes; {way_out}"
         )
-    return ExtraSpec(name, element.name, tuple(int(side) for side in shape))
+    if is_summed and element.kind != "f":
+        raise InvalidSettingsError(
+            f"extra {name!r} is Summed of {whole}: a discounted sum has fractions; give Summed(np.float32)"
+        )
+    return ExtraSpec(name, element.name, tuple(int(side) for side in shape), is_summed)
 
 
 def _check_values(spec: ExtraSpec, values: npt.ArrayLike, num_steps: int) -> npt.NDArray[Any]:
