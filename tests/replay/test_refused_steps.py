@@ -12,6 +12,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.list_memory import ListMemory
+from oracles.numbered_steps import numbered_memory
 
 SHAPE = (4, 5)
 GOOD = {
@@ -100,3 +101,18 @@ def test_append_without_a_frame_at_an_end_says_to_give_the_last_one():
         memory.append([1], [0.5], [True], [False], None)
 
     assert len(memory) == 0
+
+
+def test_there_is_no_observation_before_an_environment_begins_an_episode(tmp_path):
+    memory = numbered_memory(10, num_envs=2)
+    for _ in range(2):
+        with pytest.raises(InvalidStepError, match=r"no environment has begun an episode: .*; call begin\(...\) with"):
+            memory.observations()
+
+    memory.begin(np.full((1, 2, 3), 7, np.uint8), env_ids=[1])
+
+    assert [0, 7] == memory.observations()[:, -1, 0, 0].tolist()
+    memory.save(tmp_path)
+    memory.clear()
+    for later in (memory, ReplayMemory.load(tmp_path)):
+        assert [0, 7] == later.observations()[:, -1, 0, 0].tolist()

@@ -109,25 +109,42 @@ def test_without_a_seed_each_dataset_draws_differently(store):
 @needs_fork
 @settings(max_examples=10)
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 2))
-def test_an_epoch_has_every_transition_once_in_equally_many_batches_of_each_worker(
+def test_an_epoch_has_every_transition_once_and_the_same_batches_with_any_number_of_workers(
     num_transitions: int, batch_size: int, num_workers: int
 ):
     with tempfile.TemporaryDirectory() as folder:
         memory_of(num_transitions).save(folder)
-        loader = loader_of(TransitionDataset(folder, batch_size, seed=0, each_once=True), num_workers)
-        if num_transitions < num_workers:
-            with pytest.raises(InvalidSettingsError, match="each needs at least one"):
-                list(loader)
-            return
+        dataset = TransitionDataset(folder, batch_size, seed=0, each_once=True)
+        loader = loader_of(dataset, num_workers)
         first, second = (indices(loader, 10**6) for _ in range(2))
+        alone = indices(loader_of(TransitionDataset(folder, batch_size, seed=0, each_once=True), 0), 10**6)
 
+    assert first == alone
     for epoch in (first, second):
         assert list(range(num_transitions)) == sorted(index for batch in epoch for index in batch)
-        assert len(epoch) % max(1, num_workers) == 0
-        assert max(map(len, epoch)) <= max(2, batch_size)
+        assert len(dataset) == len(loader) == len(epoch)
+        assert max(map(len, epoch)) <= batch_size
         assert min(map(len, epoch)) > 0
-        assert max(map(len, epoch)) - min(map(len, epoch)) <= 1 + (num_workers > 1)
+        assert max(map(len, epoch)) - min(map(len, epoch)) <= 1
     assert first != second or num_transitions < 10
+
+
+def test_endless_draws_have_no_length(store):
+    dataset = TransitionDataset(store, 8)
+    for counted in (dataset, loader_of(dataset, 0)):
+        with pytest.raises(TypeError, match="its draws are endless; give each_once=True"):
+            len(counted)
+
+
+@pytest.mark.parametrize("num_workers", [0, pytest.param(1, marks=needs_fork)])
+def test_a_batch_size_of_the_data_loader_is_refused_with_the_way_to_write_it(num_workers: int, store):
+    context = "fork" if num_workers else None
+    loader = DataLoader(
+        TransitionDataset(store, 8), batch_size=32, num_workers=num_workers, multiprocessing_context=context
+    )
+
+    with pytest.raises(InvalidSettingsError, match="give the DataLoader batch_size=None"):
+        next(iter(loader))
 
 
 def ranks_read(rank: int, folder: str, method: str, results) -> None:

@@ -22,7 +22,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from framestow.checks import as_array, check_callable, check_seed, folder_path, real_number, whole_number
+from framestow.checks import as_array, check_callable, check_seed, folder_path, real_number, truth_value, whole_number
 from framestow.distributed.group import MAX_SHARDS, PendingRows, ShardGroup
 from framestow.distributed.limiter import RateLimiter, ReplayCounts, SampleToInsertRatio
 from framestow.distributed.shard import ShardSettings, StartShards, sampler_settings, start_ray_shards
@@ -43,7 +43,7 @@ from framestow.replay.samplers.sampler import Sampler, check_priorities
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.settings.observation_layout import AxisChoice
-from framestow.replay.settings.step_fields import ExtrasSpec
+from framestow.replay.settings.step_fields import ExtrasSpec, Summed
 from framestow.replay.store.format import COUNTS, check_fields
 from framestow.replay.store.open_store import keep_only as keep_only_in_store
 from framestow.replay.store.open_store import start_over as start_over_in_store
@@ -128,7 +128,7 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
         frames_per_segment: int | None = None,
         directory: str | Path | None = None,
         flush_every: float = 5.0,
-        extras: Mapping[str, npt.DTypeLike] | ExtrasSpec | None = None,
+        extras: Mapping[str, npt.DTypeLike | Summed] | ExtrasSpec | None = None,
         rate_limiter: SampleToInsertRatio | None = None,
         timeout_s: float = 30.0,
         start: StartShards | None = None,
@@ -262,13 +262,17 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
 
     # Sampling
 
-    def sample(self, batch_size: int) -> Batch:
+    def sample(self, batch_size: int, *, copy: bool = False) -> Batch:
         """Sample ``batch_size`` transitions of all shards, as one memory would; wait if the rate limiter says so.
+
+        ``copy`` is as of ``ReplayMemory.sample``.
 
         Raises:
             NothingToSampleError: no shard has any.
         """
-        return cast(Batch, self.draw_ahead(batch_size).unpack())
+        copy = truth_value("copy", copy)
+        batch = cast(Batch, self.draw_ahead(batch_size).unpack())
+        return batch.copy() if copy else batch
 
     def sample_sequences(
         self,
@@ -278,10 +282,13 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
         overlap: int | None = None,
         burn_in: int = 0,
         borders: Borders = "mask",
+        copy: bool = False,
     ) -> SequenceBatch:
         """Sample sequences, each of one shard, as ``ReplayMemory.sample_sequences`` does."""
+        copy = truth_value("copy", copy)
         drawn = self.draw_sequences_ahead(batch_size, length, overlap=overlap, burn_in=burn_in, borders=borders)
-        return cast(SequenceBatch, drawn.unpack())
+        batch = cast(SequenceBatch, drawn.unpack())
+        return batch.copy() if copy else batch
 
     def draw_ahead(self, batch_size: int) -> PendingRows:
         """Ask the shards for a batch, once the rate limiter allows it; a loader's thread waits for the answers."""

@@ -58,9 +58,9 @@ def export_arrays(
     check_transfer(memory, progress)
     path = any_path("path", path)
     one_of("layout", layout, EXPORT_LAYOUTS)
-    shown = memory.observations()
     if not len(memory):
         raise InvalidSettingsError("the memory has no transition: there is nothing to export; append steps first")
+    shown = memory.observations()
     is_of_arrays = isinstance(shown, tuple) and not any(isinstance(part, dict | tuple) for part in shown)
     if isinstance(shown, dict | tuple) and not (is_of_arrays and layout == "d3rlpy"):
         ways = "take the layout d3rlpy, or export it to Minari" if is_of_arrays else "export it to Minari"

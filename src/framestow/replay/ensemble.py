@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import OutputPool
-from framestow.checks import one_of, real_number
+from framestow.checks import one_of, real_number, truth_value
 from framestow.errors import DamagedSegmentError, InvalidSettingsError, NothingToSampleError
 from framestow.frames.observation_spec import map_arrays
 from framestow.interface import CHANGES, LacksCalls, one_line, plural
@@ -125,14 +125,15 @@ class ReplayEnsemble(LacksCalls):
         reports = [member.report() for member in self.members]
         return sum_of_reports(reports, sum(each.capacity for each in reports))
 
-    def sample(self, batch_size: int) -> Batch:
-        """Sample ``batch_size`` transitions, a share of each member.
+    def sample(self, batch_size: int, *, copy: bool = False) -> Batch:
+        """Sample ``batch_size`` transitions, a share of each member; ``copy`` as of ``ReplayMemory.sample``.
 
         Raises:
             NothingToSampleError: a member is empty, or with ``if_empty="others"`` all are.
         """
+        copy = truth_value("copy", copy)
         batch: Batch = self.draw_ahead(batch_size).read()
-        return batch
+        return batch.copy() if copy else batch
 
     def sample_sequences(
         self,
@@ -142,11 +143,13 @@ class ReplayEnsemble(LacksCalls):
         overlap: int | None = None,
         burn_in: int = 0,
         borders: Borders = "mask",
+        copy: bool = False,
     ) -> SequenceBatch:
         """Sample sequences, a share of each member, as ``ReplayMemory.sample_sequences`` does."""
+        copy = truth_value("copy", copy)
         drawn = self.draw_sequences_ahead(batch_size, length, overlap=overlap, burn_in=burn_in, borders=borders)
         batch: SequenceBatch = drawn.read()
-        return batch
+        return batch.copy() if copy else batch
 
     def draw_ahead(self, batch_size: int) -> PendingRowsOfMembers:
         """Draw now as ``sample`` does, and leave the unpacking to another thread."""
@@ -170,11 +173,11 @@ class ReplayEnsemble(LacksCalls):
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Pass new TD errors to the members that the ``indices`` are of.
 
-        Those of members without priorities are ignored, unless no member of the batch has any.
+        Those of members without priorities are ignored, unless no member of the ensemble has any.
 
         Raises:
             InvalidSettingsError: before anything changes in any member, for values that a memory or the sampler of a
-                member refuses, for indices of no member, and if no member that is asked has priorities.
+                member refuses, for indices of no member, and if no member has priorities.
         """
         numbers, values = check_priorities(indices, priorities)
         of_member = numbers >> MEMBER_SHIFT
@@ -189,7 +192,9 @@ class ReplayEnsemble(LacksCalls):
             if (rows := of_member == number).any()
         ]
         prioritized = [(member, own, errors) for member, own, errors in asked if member.sampler.check_update(errors)]
-        for member, own, errors in prioritized or asked:  # with none of them, the first says so
+        if not prioritized and not any(member.sampler.check_update(values[:0]) for member in self.members):
+            prioritized = asked[:1]  # which says so
+        for member, own, errors in prioritized:
             member.update_priorities(own, errors)
 
     def _draw(self, batch_size: int, draw: Any) -> PendingRowsOfMembers:

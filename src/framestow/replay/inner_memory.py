@@ -191,6 +191,11 @@ class InnerMemory:
             self._fit_budget()
         return indices
 
+    def observations(self) -> Any:
+        """Return the current observation of each environment, a new array; zeros before its first episode."""
+        with self.lock:
+            return self.settings.layout.join(self.core.stacks())
+
     def overwrite(self, indices: Indices, fields: Mapping[str, npt.NDArray[Any]]) -> None:
         """Replace ``"reward"``, or extras by name, of stored steps: all of it or nothing. Each has a row an index.
 

@@ -41,7 +41,7 @@ from framestow.replay.reports.memory_report import MemoryReport, report_of
 from framestow.replay.samplers.sampler import Sampler, check_priorities
 from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.settings.observation_layout import AxisChoice
-from framestow.replay.settings.step_fields import ExtrasSpec
+from framestow.replay.settings.step_fields import ExtrasSpec, Summed
 from framestow.replay.step_checks import check_rewards
 from framestow.replay.steps.step_store import unreadable
 from framestow.replay.store.open_store import OpenStore, check_flush_every
@@ -131,7 +131,8 @@ class ReplayMemory(MemoryProperties, Closing):
             ``DamagedDataError`` for a block of steps; ``"skip"`` leaves out the segment or block. ``report()`` counts
             the lost transitions, and a warning of the logger ``framestow`` names the file.
         extras: Extra fields of every step by name, each a NumPy number or boolean dtype, with a shape if it has one:
-            ``{"log_prob": np.float32, "state": (np.float32, (2, 512))}`` (docs/extras-and-changes.md).
+            ``{"log_prob": np.float32, "state": (np.float32, (2, 512))}``. With ``Summed(np.float32)``, transitions of n
+            steps have the sum, as of a cost (docs/extras-and-changes.md).
 
     Raises:
         InvalidSettingsError: an argument that cannot work.
@@ -166,7 +167,7 @@ class ReplayMemory(MemoryProperties, Closing):
         directory: str | PathLike[str] | None = None,
         flush_every: float | None = 5.0,
         on_damage: OnDamage = "raise",
-        extras: Mapping[str, npt.DTypeLike] | ExtrasSpec | None = None,
+        extras: Mapping[str, npt.DTypeLike | Summed] | ExtrasSpec | None = None,
     ) -> None:
         seed = check_seed(seed)
         folder = None if directory is None else folder_path("directory", directory)
@@ -200,6 +201,7 @@ class ReplayMemory(MemoryProperties, Closing):
                 inner.live_in(OpenStore.create_or_resume(inner.parts, folder.resolve()), flush_every, self)
         # Whether an observation is one array: every step asks for it.
         self._takes_one_array = settings.frame.is_one_array
+        self._has_begun = False  # whether an environment is known to have an observation
 
     # Storing steps
 
@@ -356,10 +358,22 @@ class ReplayMemory(MemoryProperties, Closing):
 
         The array is ``(num_envs, *space.shape)``, or ``(num_envs, stack, *frame)`` if the memory was built with
         ``stack``. With a ``Dict`` or ``Tuple`` space, one such array for each key or part. After the end of an episode,
-        its last observation until the next one begins; zeros before the first one.
+        its last observation until the next one begins. Before its first episode, an environment has zeros.
+
+        Raises:
+            InvalidStepError: no environment has begun an episode.
         """
-        with self.inner.lock:
-            return self.inner.settings.layout.join(self.inner.core.stacks())
+        if not self._has_begun:
+            self._check_has_begun()
+        return self.inner.observations()
+
+    def _check_has_begun(self) -> None:
+        self._has_begun = bool((self.inner.steps.newest_positions >= 0).any())
+        if not self._has_begun:
+            raise InvalidStepError(
+                "no environment has begun an episode: there is no observation to act on; call begin(...) with what "
+                "reset() returned, or add(...) first"
+            )
 
     @property
     def open_episodes(self) -> npt.NDArray[np.bool_]:
@@ -369,7 +383,7 @@ class ReplayMemory(MemoryProperties, Closing):
 
     # Sampling
 
-    def sample(self, batch_size: int) -> Batch:
+    def sample(self, batch_size: int, *, copy: bool = False) -> Batch:
         """Sample ``batch_size`` transitions with replacement, by the memory's sampler and random generator.
 
         >>> import numpy as np
@@ -382,12 +396,19 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> batch.observation.shape, float(batch.reward[0])
         ((32, 4, 2, 2), 0.5)
 
+        Arguments:
+            batch_size: Number of transitions.
+            copy: Whether observations and next observations share no memory, so that you may write to either. If not,
+                they are views of the same frames, and writing to one changes the other.
+
         Raises:
             NothingToSampleError: the memory is empty.
         """
         if type(batch_size) is not int or batch_size < 1:
             batch_size = check_batch_size(batch_size)
-        return self.inner.batches.read(self.inner.batches.draw, batch_size)
+        if copy is not False:
+            copy = truth_value("copy", copy)
+        return self.inner.batches.read(self.inner.batches.draw, batch_size, not copy)
 
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Pass new TD errors to the sampler: those of the transitions with these ``indices``.
@@ -433,6 +454,7 @@ class ReplayMemory(MemoryProperties, Closing):
         overlap: int | None = None,
         burn_in: int = 0,
         borders: Borders = "mask",
+        copy: bool = False,
     ) -> SequenceBatch:
         """Sample ``batch_size`` sequences of ``length`` consecutive steps, for recurrent and world models.
 
@@ -459,13 +481,16 @@ class ReplayMemory(MemoryProperties, Closing):
             borders: ``"mask"`` masks steps after the end of the episode. ``"inside"`` samples only sequences that fit
                 into one episode. ``"cross"`` continues with the environment's next episode, and ``is_first`` marks its
                 first step (Hafner et al. 2023, DreamerV3). An evicted or lost step always ends a sequence.
+            copy: Whether no two arrays or stacks share memory, so that you may write to them. Each frame is then there
+                once for each stack that shows it.
 
         Raises:
             NothingToSampleError: the memory has no such sequence.
         """
         batch_size = check_batch_size(batch_size)
         shape = SequenceShape(length, overlap, burn_in, borders)
-        return self.inner.sequences.sample(batch_size, shape)
+        batch = self.inner.sequences.sample(batch_size, shape)
+        return batch.copy() if truth_value("copy", copy) else batch
 
     def sample_episodes(self, batch_size: int) -> SequenceBatch:
         """Sample ``batch_size`` whole episodes with replacement, each equally likely.

@@ -33,6 +33,7 @@ from framestow.torch.tensor_batch import (
     TensorBatch,
     TensorSequenceBatch,
     convert_batch,
+    copied,
     to_tensors,
     transfer_buffer_of,
     usable_device,
@@ -83,8 +84,8 @@ class CopiesAhead:
     oldest copy.
     """
 
-    def __init__(self, uploads: Uploads, num_buffers: int) -> None:
-        self._uploads = uploads
+    def __init__(self, uploads: Uploads, num_buffers: int, copy: bool = False) -> None:
+        self._uploads, self._copy = uploads, copy
         self._lock = threading.Lock()  # guards the two below; several threads send
         self._num_to_create = num_buffers  # buffers that may still be created
         self._used: list[tuple[Tensor, Upload]] = []  # buffers with the last copy that reads them, oldest first
@@ -103,7 +104,7 @@ class CopiesAhead:
     def receive(self, sent: SentBatch) -> AnyTensors:
         """Return the batch's tensors; the calling thread's stream waits for the copy."""
         sent.upload.make_stream_wait()
-        return sent.batch
+        return copied(sent.batch) if self._copy else sent.batch
 
     def _take(self, num_bytes: int) -> Tensor:
         with self._lock:
@@ -121,12 +122,12 @@ class CopiesAhead:
 class ImmediateCopies:
     """Same interface for devices that copy synchronously, and for the CPU, where nothing is copied."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self, device: torch.device, copy: bool = False) -> None:
+        self._device, self._copy = device, copy
 
     def send(self, batch: AnyBatch) -> AnyTensors:
         """Return ``batch`` as tensors on the device."""
-        return to_tensors(batch, self._device)
+        return to_tensors(batch, self._device, copy=self._copy)
 
     def receive(self, sent: AnyTensors) -> AnyTensors:
         """Return ``sent`` unchanged."""
@@ -190,10 +191,11 @@ class Loader(BatchesAhead[Any, Loaded]):
         ahead: int,
         threads: int,
         pin_memory: bool,
+        copy: bool,
     ) -> None:
-        pin_memory = truth_value("pin_memory", pin_memory)
+        pin_memory, copy = truth_value("pin_memory", pin_memory), truth_value("copy", copy)
         ahead = whole_number("ahead", ahead, 1, rule=AHEAD_RULE)
-        copies = _copies_to(usable_device(device), pin_memory, ahead)
+        copies = _copies_to(usable_device(device), pin_memory, ahead, copy)
         # Returns the tensors of a prepared batch; runs in the thread that asks for it.
         self._receive: Callable[[Any], Any] = copies.receive
         super().__init__(draw, partial(_send_checked, copies), ahead, threads, f"on {device}")
@@ -231,6 +233,7 @@ class BatchLoader(Loader[TensorBatch]):
             ``ahead + 2`` buffers, each of the size of a batch.
         draw: called with ``batch_size`` in the caller's thread instead of drawing from the memory. It returns an object
             with ``unpack()``, ``redraw(error)`` and ``stop()`` (docs/tensors.md).
+        copy: as of ``to_tensors``: whether you may write to the tensors. On the CPU the loader's threads copy.
 
     **When batches are drawn.** The first ``next`` draws batches 0 to ``ahead``. Each further call that returns batch k
     draws batch k + ``ahead``, in the caller's thread. So the same program gives the same batches, bit for bit, for any
@@ -258,9 +261,10 @@ class BatchLoader(Loader[TensorBatch]):
         threads: int = 1,
         pin_memory: bool = True,
         draw: Callable[[int], Pending[Batch]] | None = None,
+        copy: bool = False,
     ) -> None:
         batch_size = check_batch_size(batch_size)
-        super().__init__(partial(draw_function(memory, draw), batch_size), device, ahead, threads, pin_memory)
+        super().__init__(partial(draw_function(memory, draw), batch_size), device, ahead, threads, pin_memory, copy)
 
 
 @suggests_keywords
@@ -280,6 +284,7 @@ class SequenceLoader(Loader[TensorSequenceBatch]):
         ahead: As in ``BatchLoader``, and so are ``threads`` and ``pin_memory``.
         threads: Number of threads that unpack batches.
         pin_memory: Whether the buffers on the CPU are pinned.
+        copy: As in ``BatchLoader``.
     """
 
     def __init__(
@@ -295,18 +300,19 @@ class SequenceLoader(Loader[TensorSequenceBatch]):
         ahead: int = 2,
         threads: int = 1,
         pin_memory: bool = True,
+        copy: bool = False,
     ) -> None:
         shape = SequenceShape(length, overlap, burn_in, borders)
-        super().__init__(sequence_draw_function(memory, batch_size, shape), device, ahead, threads, pin_memory)
+        super().__init__(sequence_draw_function(memory, batch_size, shape), device, ahead, threads, pin_memory, copy)
 
 
 def _send_checked(copies: CopiesAhead | ImmediateCopies, batch: Any) -> Any:
     return copies.send(check_batch(batch))
 
 
-def _copies_to(device: torch.device, pin_memory: bool, ahead: int) -> CopiesAhead | ImmediateCopies:
+def _copies_to(device: torch.device, pin_memory: bool, ahead: int, copy: bool) -> CopiesAhead | ImmediateCopies:
     if device.type != "cuda":
-        return ImmediateCopies(device)
+        return ImmediateCopies(device, copy)
     if device.index is None:  # the current device differs between threads
         device = torch.device("cuda", torch.cuda.current_device())
-    return CopiesAhead(CudaUploads(device, pin_memory), num_buffers=ahead + 2)
+    return CopiesAhead(CudaUploads(device, pin_memory), num_buffers=ahead + 2, copy=copy)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from framestow.checks import truth_value
 from framestow.errors import InvalidSettingsError
 from framestow.replay.reading.batch import Batch, SequenceBatch, check_batch
 
@@ -113,8 +114,8 @@ TensorBatch: TypeAlias = Batch[Tensor]
 ``uint8`` pixels stay ``uint8``; scale them on the device (``scale_pixels``). Dict and tuple observations become dicts
 and tuples of tensors. ``index`` stays on the CPU, for ``memory.update_priorities``.
 
-Do not write to the observations: ``observation`` and ``next_observation`` share frames. On the CPU the tensors are
-views of the batch's arrays, which are not reused while a tensor references them.
+``observation`` and ``next_observation`` share frames: to write to them, ask for ``copy=True``. On the CPU the tensors
+are views of the batch's arrays, which are not reused while a tensor references them.
 """
 
 TensorSequenceBatch: TypeAlias = SequenceBatch[Tensor]
@@ -152,32 +153,42 @@ def usable_device(device: Any) -> torch.device:
 
 
 @overload
-def to_tensors(batch: Batch, device: torch.device | str = "cpu") -> TensorBatch: ...
+def to_tensors(batch: Batch, device: torch.device | str = "cpu", *, copy: bool = False) -> TensorBatch: ...
 
 
 @overload
-def to_tensors(batch: SequenceBatch, device: torch.device | str = "cpu") -> TensorSequenceBatch: ...
+def to_tensors(
+    batch: SequenceBatch, device: torch.device | str = "cpu", *, copy: bool = False
+) -> TensorSequenceBatch: ...
 
 
-def to_tensors(batch: AnyBatch, device: torch.device | str = "cpu") -> AnyTensors:
+def to_tensors(batch: AnyBatch, device: torch.device | str = "cpu", *, copy: bool = False) -> AnyTensors:
     """Return ``batch`` as tensors on ``device``.
 
-    CPU: nothing is copied. CUDA: the arrays are copied as one block of pinned memory, asynchronously on the current
-    stream. Kernels queued after this call see the complete batch.
+    CPU: nothing is copied, unless you ask for a ``copy``. CUDA: the arrays are copied as one block of pinned memory,
+    asynchronously on the current stream. Kernels queued after this call see the complete batch.
 
     Arguments:
         batch: A ``Batch`` or a ``SequenceBatch``.
         device: Device of the tensors, such as ``"cuda"``.
+        copy: Whether no two tensors share memory, with each other or with the batch, so that you may write to them.
     """
-    device = usable_device(device)
+    device, copy = usable_device(device), truth_value("copy", copy)
     if device.type != "cuda":
-        return convert_batch(check_batch(batch), lambda array: pixels_to_device(array, device))
+        batch = check_batch(batch).copy() if copy and device.type == "cpu" else check_batch(batch)
+        return convert_batch(batch, lambda array: pixels_to_device(array, device))
     buffer = transfer_buffer_of(check_batch(batch))
     # The caching host allocator does not reuse a pinned block before the copy that reads it is done.
     staging = torch.empty(buffer.nbytes, dtype=torch.uint8, device="cpu", pin_memory=True)
     buffer.write_to(staging)
     on_device = staging.to(device, non_blocking=True)
-    return convert_batch(batch, lambda array: buffer.find(array, on_device))
+    tensors = convert_batch(batch, lambda array: buffer.find(array, on_device))
+    return copied(tensors) if copy else tensors
+
+
+def copied(tensors: AnyTensors) -> AnyTensors:
+    """Return the batch with tensors of its own, contiguous ones; those of a device are copied there."""
+    return tensors.map(lambda tensor: tensor.clone(memory_format=torch.contiguous_format))
 
 
 def transfer_buffer_of(batch: AnyBatch) -> TransferBuffer:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, distributed
 from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from framestow.checks import check_seed, folder_path, truth_value, whole_number
 from framestow.errors import IncompatibleError, InvalidSettingsError
@@ -55,9 +56,10 @@ class TransitionDataset(IterableDataset[LoadedBatch]):
     ``each_once``       batches
     ==================  ==================================================================================
     ``False``           endless, as ``memory.sample`` draws them, by the saved sampler
-    ``True``            every transition once in an epoch, shuffled, over all workers of all ranks. All have
-                        equally many batches, of ``batch_size`` transitions or somewhat fewer; where it is
-                        1, some have 2
+    ``True``            every transition once in an epoch, shuffled, over all ranks. All ranks have equally
+                        many batches, ``len(loader)``, of ``batch_size`` transitions or somewhat fewer; where
+                        it is 1, some have 2. The workers of a rank take turns, so how many there are changes
+                        no batch
     ==================  ==================================================================================
 
     While another process writes to the store, draws are endless. A worker that finds its generation replaced opens the
@@ -68,6 +70,7 @@ class TransitionDataset(IterableDataset[LoadedBatch]):
         batch_size: number of transitions in a batch. Give the ``DataLoader`` ``batch_size=None``.
         seed: seed of all draws; ``None`` takes fresh entropy.
         each_once: whether an epoch has every transition once.
+        copy: as of ``ReplayMemory.sample``: whether you may write to the tensors.
 
     Raises:
         FileNotFoundError: there is no memory in the folder.
@@ -82,13 +85,15 @@ class TransitionDataset(IterableDataset[LoadedBatch]):
         seed: int | None = None,
         *,
         each_once: bool = False,
+        copy: bool = False,
     ) -> None:
         self.store = folder_path("store", store).resolve()
         self.batch_size = check_batch_size(batch_size)
-        self.each_once = truth_value("each_once", each_once)
+        self.each_once, self.copy = truth_value("each_once", each_once), truth_value("copy", copy)
         seed = check_seed(seed)
         self.seed = int(np.random.SeedSequence().entropy) if seed is None else seed  # type: ignore[arg-type]
-        self.generation = inspect_memory(self.store).generation
+        found = inspect_memory(self.store)
+        self.generation, self._num_transitions = found.generation, found.transitions
         # The next epoch of each worker. Workers of any start method share the tensor with the process that made it.
         self._epochs: Tensor = torch.zeros(MOST_WORKERS, dtype=torch.int64, device="cpu").share_memory_()  # type: ignore[no-untyped-call]
         self._ranks = 0, 1  # this process among how many; of a process that was spawned, that of its parent
@@ -97,6 +102,19 @@ class TransitionDataset(IterableDataset[LoadedBatch]):
         return one_line(
             self, lambda: [str(self.store), f"generation {self.generation}", f"batches of {self.batch_size}"]
         )
+
+    def __len__(self) -> int:
+        """Return the number of batches of an epoch of this rank; raise ``TypeError`` for endless draws."""
+        if not self.each_once:
+            raise TypeError(
+                "a TransitionDataset without each_once has no length: its draws are endless; give each_once=True, or "
+                "count batches by itertools.islice(loader, number)"
+            )
+        return self._num_batches(self._num_transitions, _ranks(self._ranks)[1])
+
+    def _num_batches(self, num_transitions: int, num_ranks: int) -> int:
+        num_batches = -(-num_transitions // (num_ranks * self.batch_size))
+        return min(num_batches, num_transitions // num_ranks)  # none is empty
 
     def set_epoch(self, epoch: int) -> None:
         """Begin with this epoch at the next iteration, for a training that goes on."""
@@ -109,7 +127,7 @@ class TransitionDataset(IterableDataset[LoadedBatch]):
         self._epochs[number] += 1  # here, and not with the first batch: an iteration may end before it
         rank, num_ranks = _ranks(self._ranks)
         if self.each_once:
-            return self._epoch(epoch, rank * num_workers + number, num_ranks * num_workers)
+            return self._epoch(epoch, rank, num_ranks, slice(number, None, num_workers))
         return self._draws(self._seed(rank, number, epoch))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -123,10 +141,10 @@ class TransitionDataset(IterableDataset[LoadedBatch]):
             memory = ReplayMemory.open(self.store, seed=seed)
         with memory:
             while True:
-                yield _load(memory.sample(self.batch_size))
+                yield _load(memory.sample(self.batch_size, copy=self.copy))
 
-    def _epoch(self, epoch: int, share: int, num_shares: int) -> Iterator[LoadedBatch]:
-        """Yield one of ``num_shares`` shares of all transitions."""
+    def _epoch(self, epoch: int, rank: int, num_ranks: int, of_worker: slice) -> Iterator[LoadedBatch]:
+        """Yield the batches of one worker of a rank, which has one of ``num_ranks`` shares of all transitions."""
         try:
             memory = ReplayMemory.open(self.store, generation=self.generation, sampler=Uniform())
         except FileNotFoundError as error:
@@ -136,19 +154,29 @@ class TransitionDataset(IterableDataset[LoadedBatch]):
             ) from error
         with memory:
             indices = memory.sampleable_indices()
-            if len(indices) < num_shares:
+            if len(indices) < num_ranks:
                 raise InvalidSettingsError(
-                    f"the store has {len(indices):,} transitions for {num_shares:,} workers of all ranks: each needs "
-                    "at least one; take fewer workers"
+                    f"the store has {len(indices):,} transitions for {num_ranks:,} ranks: each needs at least one; "
+                    "take fewer ranks"
                 )
             np.random.default_rng(self._seed(epoch)).shuffle(indices)
-            num_batches = -(-len(indices) // (num_shares * self.batch_size))
-            num_batches = min(num_batches, len(indices) // num_shares)  # none is empty
-            for batch in np.array_split(np.array_split(indices, num_shares)[share], num_batches):
-                yield _load(memory.get(batch))
+            num_batches = self._num_batches(len(indices), num_ranks)
+            batches = np.array_split(np.array_split(indices, num_ranks)[rank], num_batches)
+            for batch in batches[of_worker]:
+                yield _load(memory.get(batch, shares_frames=not self.copy))
 
     def _seed(self, *place: int) -> int:
         return int(np.random.SeedSequence(self.seed, spawn_key=place).generate_state(1, np.uint64)[0])
+
+
+def _refuse_to_collate(*_: Any, **__: Any) -> Any:
+    raise InvalidSettingsError(
+        "a DataLoader joins the batches of a TransitionDataset: each of them is a batch already; give the DataLoader "
+        "batch_size=None, and TransitionDataset(store, batch_size) the number of transitions"
+    )
+
+
+default_collate_fn_map[LoadedBatch] = _refuse_to_collate
 
 
 def _ranks(otherwise: tuple[int, int]) -> tuple[int, int]:

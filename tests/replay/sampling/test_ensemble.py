@@ -124,10 +124,25 @@ def test_priorities_of_a_member_that_has_none_are_ignored_unless_none_has():
 
     ensemble.update_priorities(batch.index, np.ones(8))
     ensemble.update_priorities([-1], [1.0])
+    ensemble.update_priorities(batch.index[:4], np.ones(4))  # rows of the first member, by chance
+    with pytest.raises(InvalidSettingsError, match=r"priority of transition \d+ is nan"):
+        ensemble.update_priorities(batch.index[:4], np.full(4, np.nan))
     with pytest.raises(InvalidSettingsError, match="it does not use priorities"):
-        ensemble.update_priorities(batch.index[:4], np.ones(4))
+        ReplayEnsemble([uniform, played(2)], [0.5, 0.5]).update_priorities(batch.index[:4], np.ones(4))
     with pytest.raises(InvalidSettingsError, match="it is of member 2, and there are 2"):
         ensemble.update_priorities([2 << 59], [1.0])
+
+
+@pytest.mark.parametrize(("shares", "if_empty"), [((0.99, 0.01), "raise"), ((0.5, 0.5), "others")])
+def test_a_batch_of_any_of_the_members_may_be_updated(shares, if_empty):
+    demonstrations, online = played(0), numbered_memory(500, sampler=Prioritized())
+    ensemble = ReplayEnsemble([demonstrations, online], shares, if_empty=if_empty)
+    if if_empty == "raise":
+        play_episode(online, 100, length=9, truncated=True)
+
+    for _ in range(20):
+        batch = ensemble.sample(4)
+        ensemble.update_priorities(batch.index, np.ones(4))
 
 
 def priorities_of(memory: ReplayMemory) -> list[float]:

@@ -156,7 +156,7 @@ class PairedSteps:
 
     def current(self) -> Any:
         """Return the current observation of each environment; of a memory with ``stack``, its newest frame."""
-        observations = self.memory.observations()
+        observations = self.memory.inner.observations()
         return map_arrays(lambda stacks: stacks[:, -1], observations) if self.takes_frames else observations
 
     def _bytes_of(self, observations: Any) -> list[bytes]:

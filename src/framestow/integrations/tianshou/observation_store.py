@@ -92,7 +92,7 @@ class EnvGroup:
         waits = rows == self.num_rows - 1
         if self._waiting is None or not waits.any():
             return self._stored_pairs(rows, env_ids)
-        newest = map_arrays(lambda part: part[env_ids[waits]], self.memory.observations())
+        newest = map_arrays(lambda part: part[env_ids[waits]], self.memory.inner.observations())
         if waits.all():
             return newest, map_arrays(np.copy, newest)
         stored = self._stored_pairs(rows[~waits], env_ids[~waits])

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import BORDER, Windows
-from framestow.checks import as_array, as_flags, check_callable, one_of, real_number
+from framestow.checks import as_array, as_flags, check_callable, one_of, real_number, truth_value
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import ArraySpec
 from framestow.frames.observation_spec import ObservationSpec
@@ -126,14 +126,18 @@ class HindsightGoals:
     def __repr__(self) -> str:
         return one_line(self, lambda: (f"share {self.share}", f"strategy {self.strategy!r}", repr(self._memory)))
 
-    def sample(self, batch_size: int) -> Batch:
+    def sample(self, batch_size: int, *, copy: bool = False) -> Batch:
         """Sample ``batch_size`` transitions as ``ReplayMemory.sample`` does, with a share of them relabelled.
+
+        ``copy`` is as of ``ReplayMemory.sample``.
 
         Raises the errors of ``ReplayMemory.sample``, and ``InvalidSettingsError`` if ``compute_reward`` returns a shape
         other than ``(n,)`` or numbers that are not finite in ``float32``, or ``compute_terminated`` anything but
         booleans (or 0 and 1) of that shape.
         """
-        return read_pending(PendingGoals(self, self._memory, check_batch_size(batch_size)))
+        copy = truth_value("copy", copy)
+        batch = read_pending(PendingGoals(self, self._memory, check_batch_size(batch_size)))
+        return batch.copy() if copy else batch
 
     def draw_ahead(self, batch_size: int) -> PendingGoals:
         """Draw now as ``sample`` does, for a loader; ``unpack`` calls both functions, in the loader's thread."""

@@ -18,6 +18,7 @@ from framestow._core import BORDER, StepFields, Windows
 from framestow.checks import one_of, whole_number
 from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import map_arrays
+from framestow.interface import warn_caller
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.reading.batch import SequenceBatch
 from framestow.replay.reading.sampling import BatchBuilder, PendingFrames, look_up, read_pending
@@ -70,6 +71,7 @@ class SequenceBuilder:
 
     def __init__(self, parts: MemoryParts, batches: BatchBuilder) -> None:
         self._parts, self._batches = parts, batches
+        self._has_warned = False  # of a length beyond all that is stored
 
     def sample(self, batch_size: int, shape: SequenceShape) -> SequenceBatch:
         """Return sequences drawn by the memory's sampler; raise ``NothingToSampleError`` if there is none."""
@@ -85,6 +87,9 @@ class SequenceBuilder:
 
     def _pending(self, batch_size: int, shape: SequenceShape) -> PendingSequences:
         crosses, length, stack = shape.borders == "cross", shape.length, self._parts.settings.stack
+        num_stored = len(self._parts.steps) + self._parts.settings.n_step - 1  # as many, and those without a return
+        if length > num_stored > 0 and not self._has_warned:
+            self._warn_of_length(length, num_stored)
         num_frames = batch_size * (2 * length if crosses else length + 1) * stack  # as if each step were a border
 
         def choose() -> SequenceSteps:
@@ -92,6 +97,14 @@ class SequenceBuilder:
             return self._inside(batch_size, shape) if shape.borders == "inside" else self._draw(batch_size, shape)
 
         return PendingSequences(self._parts, self._batches, choose, crosses, shape.burn_in)
+
+    def _warn_of_length(self, length: int, num_stored: int) -> None:
+        self._has_warned = True
+        warn_caller(
+            f"length is {length:,}: the memory has {num_stored:,} steps, so most of each sequence is masked, and its "
+            "frames take bytes all the same; append more steps first, take a smaller length, or call sample_episodes()",
+            UserWarning,
+        )
 
     # The following methods choose steps, under the memory's lock.
 

@@ -11,8 +11,11 @@ import numpy.typing as npt
 from framestow._core import Priorities
 from framestow.checks import real_number, whole_number
 from framestow.errors import InvalidSettingsError, NothingToSampleError
+from framestow.interface import warn_caller
 from framestow.keywords import suggests_keywords
 from framestow.replay.samplers.sampler import Chances, Draw, Indices, Sampleable, Sampler, Slots
+
+DRAWS_WITHOUT_UPDATE = 1_000  # after these one warning
 
 PIECE = 2**16  # transitions saved or restored at once
 # Arguments of the constructor that ``state`` saves.
@@ -32,6 +35,8 @@ class Prioritized(Sampler):
         weight   (N P(i))^-β / max_k (N P(k))^-β = (P_min / P(i))^β; the maximum is over all stored transitions, as in
                  the paper, not over the batch
         a batch  one draw from each of ``batch_size`` equal parts of Σ p_k^α (stratified)
+
+    After 1,000 draws without any update of a priority, it warns once.
 
     A batch is in the order of the memory's slots: shuffle it if the order of rows matters. A transition with priority
     0, which needs ``epsilon=0``, is never drawn.
@@ -74,6 +79,8 @@ class Prioritized(Sampler):
         self.alpha, self.beta, self.final_beta = alpha, beta, final_beta
         self.annealed_over, self.epsilon = annealed_over, epsilon
         self.num_draws = 0
+        # Draws until the warning that nobody updates priorities; never 0 after an update.
+        self._draws_until_warning = DRAWS_WITHOUT_UPDATE
         # The native sum tree: p^α of every slot, by slot; 0 for an empty one.
         self._priorities = Priorities(alpha, epsilon)
 
@@ -103,6 +110,9 @@ class Prioritized(Sampler):
             )
         slots, weights = self._priorities.draw(generator.random(batch_size), self.current_beta)
         self.num_draws += 1
+        self._draws_until_warning -= 1
+        if not self._draws_until_warning:
+            _warn_of_no_update()
         return Draw(transitions.indices_in(slots), weights)
 
     def begin(self, transitions: Sampleable) -> None:
@@ -125,6 +135,7 @@ class Prioritized(Sampler):
             InvalidSettingsError: before anything changes, if a power p^α is not finite in ``float32``.
         """
         self._update(transitions.find_slots(indices), priorities)
+        self._draws_until_warning = 0
 
     def check_update(self, priorities: npt.NDArray[np.floating[Any]]) -> bool:
         """Return ``True``; raise ``InvalidSettingsError`` if a power p^α is not finite in ``float32``."""
@@ -186,6 +197,7 @@ class Prioritized(Sampler):
             restored.restore(transitions.find_slots(indices), raised, restored.largest)
             start += len(indices)
         self._priorities, self.num_draws = restored, int(state["num_draws"])
+        self._draws_until_warning = 0  # who only reads a saved memory updates nothing
 
 
 _NO_INDICES: Indices = np.empty(0, np.int64)
@@ -196,6 +208,15 @@ def _pieces(spans: Indices) -> Iterator[Indices]:
     for first, count in spans.tolist():
         for start in range(first, first + count, PIECE):
             yield np.arange(start, min(start + PIECE, first + count))
+
+
+def _warn_of_no_update() -> None:
+    warn_caller(
+        f"{DRAWS_WITHOUT_UPDATE:,} batches were drawn by Prioritized and no priority was updated: all transitions are "
+        "drawn alike; call update_priorities(batch.index, td_errors) of the memory (of a buffer, its own) after each "
+        "update of the network, or draw by Uniform()",
+        UserWarning,
+    )
 
 
 def _check_number(name: str, value: float, most: float) -> float:
