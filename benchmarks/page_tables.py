@@ -226,6 +226,19 @@ def vector_environments() -> str:
     return rates("eight environments, two cores", games, "framestow WorkerVectorEnv")
 
 
+def drop_in_vector_environments() -> str:
+    rows = []
+    for case in result("drop_in_vector_environments")["cases"]:
+        rates, times = case["steps_per_second"], case["times_the_librarys"]
+        cells = [f"{case['shape']}, {case['step_ms']:g} ms"]
+        for name, rate in rates.items():
+            ratio = times.get(name)
+            compared = f" ({ratio[0]:.2f}; {ratio[1]:.2f} to {ratio[2]:.2f})" if ratio else ""
+            cells.append(f"{rate:,}{compared}")
+        rows.append(cells)
+    return table(["picture, a step", *rates], rows)
+
+
 def rates(title: str, games: Mapping[str, Mapping[str, Mapping[str, float]]], ours: str) -> str:
     rows = []
     for name in next(iter(games.values())):
@@ -308,6 +321,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "recipes": recipes,
     "environments": environments,
     "vector_environments": vector_environments,
+    "drop_in_vector_environments": drop_in_vector_environments,
     "shards": shards,
     "make_train": make_train,
     "ten_games": ten_games,
