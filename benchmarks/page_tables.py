@@ -53,6 +53,17 @@ def sample_32() -> str:
     return table(["`sample(32)`, µs", "Stable-Baselines3's buffer", "framestow"], rows)
 
 
+def zlib_frames() -> str:
+    rows = []
+    for title, key in (
+        ("bytes per transition", "bytes_per_transition"),
+        ("`sample(32)`, µs of a processor", "sample_us"),
+    ):
+        games = result("zlib_frames")["games"].values()
+        rows.append([title, *(" / ".join(f"{game[name][key]:,.0f}" for game in games) for name in ("zlib", "core"))])
+    return table(["Breakout / MsPacman", "zlib, a frame at a time", "the core"], rows)
+
+
 def sampling() -> str:
     columns = {
         "bytes per transition": ("bytes_per_transition", ".0f"),
@@ -305,6 +316,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "million": million,
     "bench": bench,
     "sample_32": sample_32,
+    "zlib_frames": zlib_frames,
     "sampling": sampling,
     "learners_uniform": partial(learners, "uniform", "uniform"),
     "learners_prioritized": partial(learners, "prioritized", "by priority, with the update"),
