@@ -1,6 +1,6 @@
 """Learn from demonstrations and from online play, half a batch of each (Ball et al. 2023, RLPD).
 
-python examples/demonstrations.py --steps 3000
+python examples/demonstrations.py --steps 500
 
 The demonstrations are a store on disk, which is opened read-only. Here a simple rule plays them: it follows the ball.
 Needs: pip install "framestow[atari,torch]".
@@ -34,7 +34,7 @@ def play(memory: ReplayMemory, steps: int, choose, title: str) -> None:
     observations, _ = env.reset(seed=0)
     for step in range(1, steps + 1):
         observations, *_ = env.step(np.array([choose(observations)]))
-        if step % 500 == 0:
+        if step % 100 == 0:
             print(f"{title}: {step:,} of {steps:,} steps", flush=True)
     env.close()
 
@@ -42,9 +42,10 @@ def play(memory: ReplayMemory, steps: int, choose, title: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--demonstrations", default="demonstrations", help="folder; played if it does not exist")
-    parser.add_argument("--steps", type=int, default=3_000, help="steps of the demonstrations, and of online play")
+    parser.add_argument("--steps", type=int, default=500, help="steps of the demonstrations, and of online play")
     options = parser.parse_args()
     torch.manual_seed(0)
+    torch.set_num_threads(1)  # enough for a small network
     random = np.random.default_rng(0)
 
     env = make_atari("Breakout", num_envs=1, preset="baselines")
