@@ -19,7 +19,7 @@ from framestow.errors import InvalidSettingsError
 from framestow.extras import check_library, missing_extra
 from framestow.interface import public_names
 from framestow.keywords import suggests_keywords
-from framestow.replay.memory import ReplayMemory, check_batch_size
+from framestow.replay.memory import check_batch_size
 from framestow.replay.reading.batch import NOT_MAPPED, Batch, SequenceBatch, check_batch
 from framestow.replay.reading.batches_ahead import (
     BatchesAhead,
@@ -28,6 +28,7 @@ from framestow.replay.reading.batches_ahead import (
     draw_function,
     sequence_draw_function,
 )
+from framestow.replay.reading.read_calls import ReadCalls
 from framestow.replay.reading.sequences import Borders, SequenceShape
 
 try:
@@ -169,7 +170,7 @@ class SequenceLoader(Loader[JaxSequenceBatch]):
 
     def __init__(
         self,
-        memory: ReplayMemory,
+        memory: ReadCalls,
         batch_size: int,
         length: int,
         device: jax.Device | None = None,

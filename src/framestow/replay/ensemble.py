@@ -20,6 +20,7 @@ from framestow.keywords import suggests_keywords
 from framestow.replay.forked_locks import call_in_children
 from framestow.replay.memory import check_batch_size
 from framestow.replay.reading.batch import MEMBER_SHIFT, Batch, SequenceBatch
+from framestow.replay.reading.read_calls import ReadCalls
 from framestow.replay.reading.sequences import Borders, SequenceShape
 from framestow.replay.reports.memory_report import MemoryReport, sum_of_reports
 from framestow.replay.samplers.sampler import check_priorities
@@ -74,7 +75,7 @@ class ReplayEnsemble(LacksCalls):
 
     def __init__(
         self,
-        members: Sequence[Any],
+        members: Sequence[ReadCalls],
         shares: Sequence[float],
         *,
         if_empty: IfEmpty = "raise",

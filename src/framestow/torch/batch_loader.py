@@ -16,7 +16,7 @@ from torch import Tensor
 
 from framestow.checks import truth_value, whole_number
 from framestow.keywords import suggests_keywords
-from framestow.replay.memory import ReplayMemory, check_batch_size
+from framestow.replay.memory import check_batch_size
 from framestow.replay.reading.batch import Batch, check_batch
 from framestow.replay.reading.batches_ahead import (
     AHEAD_RULE,
@@ -26,6 +26,7 @@ from framestow.replay.reading.batches_ahead import (
     draw_function,
     sequence_draw_function,
 )
+from framestow.replay.reading.read_calls import ReadCalls
 from framestow.replay.reading.sequences import Borders, SequenceShape
 from framestow.torch.tensor_batch import (
     AnyBatch,
@@ -289,7 +290,7 @@ class SequenceLoader(Loader[TensorSequenceBatch]):
 
     def __init__(
         self,
-        memory: ReplayMemory,
+        memory: ReadCalls,
         batch_size: int,
         length: int,
         device: torch.device | str = "cpu",

@@ -11,15 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 
 from framestow.agents.dqn import DQN
 from framestow.envs import FinishedGame
-from framestow.replay.reading.batch import Batch
-from framestow.replay.reading.batches_ahead import DrawsAhead
-from framestow.replay.reports.memory_report import MemoryReport
+from framestow.replay.reading.read_calls import ReadCalls
 from framestow.training.settings import Settings
 
 NUM_RECENT = 20  # games in the mean score
@@ -79,23 +75,8 @@ class Listener(Protocol):
         return
 
 
-class RunMemory(DrawsAhead[Batch], Protocol):
+class RunMemory(ReadCalls, Protocol):
     """The memory of a run, for learner, reports and checkpoints: a ``ReplayMemory`` or a ``ShardedReplay``."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in RAM."""
-
-    def report(self) -> MemoryReport:
-        """Return the numbers of transitions and bytes."""
-
-    def sample(self, batch_size: int) -> Batch:
-        """Return a batch."""
-
-    def update_priorities(self, indices: npt.NDArray[np.int64], priorities: npt.NDArray[np.float32]) -> None:
-        """Give the sampler new priorities."""
 
     def save(self, path: Path, *, keep_previous: bool = False) -> int:
         """Save to a folder; return the generation."""
