@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from framestow.errors import InvalidStepError
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.reading.batch import Batch
 from oracles.list_memory import ListMemory
@@ -40,9 +42,12 @@ def assert_memory_is_what_the_oracle_holds(memory: ReplayMemory, oracle: ListMem
     assert len(oracle.held) == len(memory)
     if len(indices):
         assert_batch_is_what_the_oracle_holds(memory.get(indices), oracle)
-    stacks = memory.observations()
-    for env_id, stack in enumerate(stacks):
-        expected = oracle.observation(env_id)
+    seen = [oracle.observation(env_id) for env_id in range(len(memory.open_episodes))]
+    if all(each is None for each in seen):
+        with pytest.raises(InvalidStepError, match="no environment has begun an episode"):
+            memory.observations()
+        return
+    for env_id, (expected, stack) in enumerate(zip(seen, memory.observations(), strict=True)):
         np.testing.assert_array_equal(
             np.zeros_like(stack) if expected is None else expected,
             stack,

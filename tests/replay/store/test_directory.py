@@ -127,7 +127,7 @@ def test_a_second_writer_is_refused_with_the_name_of_the_first(tmp_path):
 
 @pytest.mark.parametrize(
     ("changed", "named"),
-    [({"capacity": 50}, "capacity is 50"), ({"stack_padding": "zeros"}, "stack_padding is 'zeros'")],
+    [({"capacity": 30}, "capacity is 30"), ({"stack_padding": "zeros"}, "stack_padding is 'zeros'")],
 )
 def test_a_folder_with_other_settings_is_refused_and_the_setting_named(changed, named, tmp_path):
     recorded(10, directory=tmp_path / "memory")[0].close()
