@@ -120,16 +120,19 @@ def refuse_missing(function: Callable[..., Any], *required: Any) -> None:
         raise InvalidSettingsError(f"{missing[0]} is missing: {takes}; give all of them{why}") from None
 
 
-def refuse_arguments(owner: type, given: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
+def refuse_arguments(
+    owner: type, given: Mapping[str, Any], reasons: Mapping[str, str], options: Collection[str]
+) -> None:
     """Raise ``InvalidSettingsError`` for the first argument in ``given``, which the constructor of ``owner`` lacks.
 
-    ``reasons`` says by name what an argument *is* that others take; of any other name, the message has the nearest.
+    ``reasons`` says by name what an argument *is* that others take. Of any other name, the message has the one that is
+    meant: of the constructor's own, or of ``options``, which it takes without naming them.
     """
     for name in given:
         if name in reasons:
             raise InvalidSettingsError(f"{name} is {reasons[name]}")
         known = {each for kind in owner.__mro__ for each in _keywords_of(kind.__init__)}  # type: ignore[misc]
-        refuse_keyword(name, owner.__name__, known.union(reasons))
+        refuse_keyword(name, owner.__name__, known.union(options))
 
 
 def refuse_keyword(name: str, owner: str, known: Collection[str]) -> NoReturn:

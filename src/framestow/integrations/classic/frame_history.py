@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -15,15 +15,14 @@ from framestow.errors import InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import join_channels
 from framestow.integrations.classic.one_step import check_action, check_flag, check_reward, only_number
+from framestow.integrations.drop_in.memory_options import PackingOptions, take_options
 from framestow.integrations.drop_in.paired_steps import num_steps_taken
 from framestow.integrations.drop_in.pickled_memory import PickledMemory
 from framestow.interface import one_line
 from framestow.replay.forked_draws import ForkedRandom
 from framestow.replay.memory import ReplayMemory, check_batch_size, describe_memory
 from framestow.replay.settings.action_spec import ActionSpec
-from framestow.replay.settings.memory_settings import check_unpacking
 from framestow.replay.settings.observation_layout import MAX_STACK
-from framestow.storage.frame_storage import Storage
 
 
 class Effect(NamedTuple):
@@ -61,9 +60,9 @@ class ReplayBuffer:
         size: maximum number of transitions.
         frame_history_len: frames per observation; an episode's first observations are padded with zeros.
         lander: store ``float32`` instead of ``uint8``.
-        storage: ``"packed"`` compresses frames, ``"raw"`` stores them uncompressed.
-        threads: number of threads that unpack a batch.
         seed: seed of the buffer's random generator. ``None`` draws from Python's ``random``, as the original does.
+        memory: options of the memory, by keyword: ``threads``, ``storage``, ``frames_per_segment``
+            (``PackingOptions``).
 
     Same as the original: calls, results, and draws from the same seed. Different, because the original is wrong there:
 
@@ -86,16 +85,14 @@ class ReplayBuffer:
         frame_history_len: int,
         lander: bool = False,
         *,
-        storage: Storage = "packed",
-        threads: int = 1,
         seed: int | None = None,
+        **memory: Unpack[PackingOptions],
     ) -> None:
         self.size = whole_number("size", size, 1, rule="a buffer stores at least 1 transition")
         rule = f"an observation has 1 to {MAX_STACK} frames"
         self.frame_history_len = whole_number("frame_history_len", frame_history_len, 1, MAX_STACK, rule=rule)
         self.lander, seed = truth_value("lander", lander), check_seed(seed)
-        check_unpacking(storage, threads)
-        self._storage, self._threads = storage, threads
+        self._options = take_options(type(self), PackingOptions, memory)
         # Draws the batches; None draws from Python's ``random``.
         self._generator = None if seed is None else ForkedRandom(seed)
         # Created with the first frame, whose shape it has.
@@ -281,8 +278,7 @@ class ReplayBuffer:
             ActionSpec((), "int32"),
             stack=1 if len(frame_shape) == 1 else self.frame_history_len,
             stack_padding="zeros",
-            storage=self._storage,
-            threads=self._threads,
+            **self._options,
             seed=0,  # unused
         )
 

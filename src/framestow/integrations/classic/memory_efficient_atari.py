@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -18,15 +18,14 @@ from framestow.checks import as_array, check_indices, check_seed, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.integrations.classic.one_step import check_flag, check_reward
+from framestow.integrations.drop_in.memory_options import PackingOptions, take_options
 from framestow.integrations.drop_in.paired_steps import PairedSteps
 from framestow.interface import one_line
 from framestow.replay.forked_draws import ForkedGenerator
 from framestow.replay.memory import ReplayMemory, describe_memory
 from framestow.replay.settings.action_spec import ActionSpec
-from framestow.replay.settings.memory_settings import check_unpacking
 from framestow.replay.settings.observation_layout import MAX_STACK
 from framestow.replay.step_checks import check_frames
-from framestow.storage.frame_storage import Storage
 
 Extras: TypeAlias = "tuple[Any, ...]"
 Form: TypeAlias = "tuple[tuple[tuple[str, type], ...], ...]"
@@ -81,10 +80,10 @@ class MemoryEfficientAtariBuffer:
     Arguments:
         capacity: maximum number of experiences.
         stacked_frames: frames per observation.
-        storage: ``"packed"`` compresses frames, ``"raw"`` stores them uncompressed.
-        threads: number of threads that unpack experiences.
         seed: seed of the buffer's random generator. ``None`` uses nnabla-rl's generator (``nnabla_rl.random.drng``) if
             that is imported, so the draws equal the original's; otherwise an unseeded one.
+        memory: options of the memory, by keyword: ``threads``, ``storage``, ``frames_per_segment``
+            (``PackingOptions``).
 
     **Observations** are stacks ``(stacked_frames, *frame)`` or single frames, which are returned as stacks. They are
     returned as ``float32``, read-only, and share frames. ``float32`` is returned bit for bit, ``uint8`` divided by 255,
@@ -107,16 +106,14 @@ class MemoryEfficientAtariBuffer:
         capacity: int,
         stacked_frames: int = 4,
         *,
-        storage: Storage = "packed",
-        threads: int = 1,
         seed: int | None = None,
+        **memory: Unpack[PackingOptions],
     ) -> None:
         self._capacity = whole_number("capacity", capacity, 1, rule="a buffer stores at least 1 experience")
         rule = f"an observation has 1 to {MAX_STACK} frames"
         self._stacked_frames = whole_number("stacked_frames", stacked_frames, 1, MAX_STACK, rule=rule)
         seed = check_seed(seed)
-        check_unpacking(storage, threads)
-        self._storage, self._threads = storage, threads
+        self._options = take_options(type(self), PackingOptions, memory)
         # Draws the batches; None draws from nnabla-rl's generator.
         self._generator = None if seed is None and "nnabla_rl" in sys.modules else ForkedGenerator(seed)
         self._steps: PairedSteps | None = None  # created with the first experience
@@ -307,8 +304,7 @@ class MemoryEfficientAtariBuffer:
             stack_axis=(0, depth) if is_stacked else None,
             capacity=self._capacity,
             action_space=self._action,
-            threads=self._threads,
-            storage=self._storage,
+            **self._options,
             extras={  # the reward, which the memory stores in float32, and the info
                 "exact": np.float64,
                 **{f"number_{at}": DTYPES[kind] for at, kind in enumerate(self._kinds)},

@@ -6,8 +6,7 @@ does, so that the same random numbers draw the same transitions.
 
 from __future__ import annotations
 
-from os import PathLike
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +15,14 @@ import torch
 from framestow.checks import as_array, as_flags, real_number, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.integrations.drop_in.memory_options import MemoryOptions, take_options
 from framestow.integrations.drop_in.paired_steps import PairedSteps, check_frame_stack, steps_following
 from framestow.integrations.drop_in.row_buffer import as_rows_of
 from framestow.interface import one_line, plural
-from framestow.keywords import refuse_arguments
 from framestow.replay.memory import ReplayMemory, check_batch_size, describe_memory
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.sampler import check_priorities
 from framestow.replay.settings.action_spec import ActionSpec
-from framestow.storage.frame_storage import Storage
 from framestow.torch.tensor_batch import usable_device
 
 Indices = npt.NDArray[np.int64]
@@ -160,9 +158,9 @@ class PrioritizedReplayBuffer:
     Arguments:
         num_envs: number of environments. ``add`` then takes arrays of ``num_envs`` rows. They share the ``capacity``.
         frame_stack: frames per observation; ``None`` decides by shape.
-        threads, storage, directory, flush_every: as of ``ReplayMemory``. A buffer that is built with a used
-            ``directory`` resumes its steps, with a warning and with the priorities of new ones. Its pickle names the
-            folder, and has the priorities.
+        memory: options of the memory, by keyword: ``threads``, ``storage``, ``frames_per_segment``, ``directory``,
+            ``flush_every`` (``MemoryOptions``). A buffer that is built with a used ``directory`` resumes its steps,
+            with a warning and with the priorities of new ones. Its pickle names the folder, and has the priorities.
 
     You may set ``beta`` at any time.
 
@@ -184,13 +182,10 @@ class PrioritizedReplayBuffer:
         *,
         num_envs: int = 1,
         frame_stack: int | None = None,
-        threads: int = 1,
-        storage: Storage = "packed",
-        directory: str | PathLike[str] | None = None,
-        flush_every: float | None = 5.0,
-        **others: Any,
+        **memory: Unpack[MemoryOptions],
     ) -> None:
-        refuse_arguments(type(self), others, {"max_bytes": f"not possible here: {SLOT_OF_EACH_ROW}"})
+        reasons = {"max_bytes": f"not possible here: {SLOT_OF_EACH_ROW}"}
+        options = take_options(type(self), MemoryOptions, memory, reasons)
         capacity = whole_number("capacity", capacity, 1, rule="a buffer stores at least 1 transition")
         num_envs = whole_number("num_envs", num_envs, 1, rule="a buffer has at least 1 environment")
         n_step = whole_number("n_step", n_step, 1, rule="a return has at least 1 reward")
@@ -216,10 +211,7 @@ class PrioritizedReplayBuffer:
             capacity=(num_rows + n_step) * num_envs,
             action_space=ACTIONS,
             num_envs=num_envs,
-            threads=threads,
-            storage=storage,
-            directory=directory,
-            flush_every=flush_every,
+            **options,
         )
         # CleanRL's tree is a heap; this is its leftmost leaf.
         num_leaves = num_rows * num_envs

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sized
 from functools import partial
-from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +12,8 @@ import torch
 
 from framestow.errors import InvalidStepError
 from framestow.frames.observation_spec import map_arrays
+from framestow.integrations.drop_in.memory_options import BudgetOptions, take_options
 from framestow.integrations.drop_in.row_buffer import RowBuffer
-from framestow.keywords import refuse_arguments
-from framestow.storage.frame_storage import Storage
 from framestow.torch.tensor_batch import parse_device
 
 NUM_FIELDS = 6  # of a row: the arguments of ``add``
@@ -64,8 +62,9 @@ class ReplayBuffer(RowBuffer):
 
     Arguments:
         frame_stack: frames per observation; ``None`` decides by shape.
-        threads, storage, directory, flush_every, max_bytes: as of ``ReplayMemory``. A buffer that is built with a used
-            ``directory`` resumes what is there, with a warning. Its pickle names the folder.
+        memory: options of the memory, by keyword: ``threads``, ``storage``, ``frames_per_segment``, ``directory``,
+            ``flush_every``, ``max_bytes`` (``BudgetOptions``). A buffer that is built with a used ``directory`` resumes
+            what is there, with a warning. Its pickle names the folder.
 
     Raises:
         InvalidSettingsError: invalid settings.
@@ -85,14 +84,9 @@ class ReplayBuffer(RowBuffer):
         handle_timeout_termination: bool = True,
         *,
         frame_stack: int | None = None,
-        threads: int = 1,
-        storage: Storage = "packed",
-        directory: str | PathLike[str] | None = None,
-        flush_every: float | None = 5.0,
-        max_bytes: int | str | None = None,
-        **others: Any,
+        **memory: Unpack[BudgetOptions],
     ) -> None:
-        refuse_arguments(type(self), others, {})
+        options = take_options(type(self), BudgetOptions, memory)
         self.observation_space, self.action_space = observation_space, action_space
         self.buffer_size, self.n_envs = buffer_size, n_envs
         self.optimize_memory_usage = optimize_memory_usage
@@ -102,11 +96,7 @@ class ReplayBuffer(RowBuffer):
             observation_space,
             action_space,
             frame_stack,
-            threads=threads,
-            storage=storage,
-            directory=directory,
-            flush_every=flush_every,
-            max_bytes=max_bytes,
+            **options,
         )
         self._make_steps()
 

@@ -89,6 +89,7 @@ class PairedSteps:
             arguments["stack_axis"] = stacks_of_depth(space, frame_stack)
         # As a rule the library draws, and the seed is not used.
         self.memory = make_memory(observation_space=space, **{"seed": 0} | arguments)
+        self._num_envs = self.memory.num_envs  # each sample asks for it several times
         self._stack_argument = self.memory.inner.watch.frame_stack = stack_argument
         self.takes_frames = self.memory.inner.settings.layout.takes_frames
         self.copies = ContiguousCopies()
@@ -97,12 +98,12 @@ class PairedSteps:
     @property
     def num_rows(self) -> int:
         """Number of rows added so far, which is the number of the next row."""
-        return num_steps_taken(self.memory) // self.memory.num_envs
+        return self.memory.inner.steps.next_index // self._num_envs  # type: ignore[union-attr]  # of a ring
 
     @property
     def oldest_row(self) -> int:
         """Number of the oldest row whose steps are all stored."""
-        return -(-self.memory.inner.steps.oldest // self.memory.num_envs)  # type: ignore[union-attr]  # of a ring
+        return -(-self.memory.inner.steps.oldest // self._num_envs)  # type: ignore[union-attr]  # of a ring
 
     @property
     def episode_rows(self) -> npt.NDArray[np.int64]:
@@ -170,7 +171,7 @@ class PairedSteps:
 
     def indices(self, rows: npt.ArrayLike, environments: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Return the memory's indices of the steps in these rows and environments, which broadcast."""
-        return np.asarray(np.asarray(rows, np.int64) * self.memory.num_envs + np.asarray(environments, np.int64))
+        return np.asarray(np.asarray(rows, np.int64) * self._num_envs + np.asarray(environments, np.int64))
 
     def transitions(self, indices: npt.NDArray[np.int64]) -> Batch:
         """Return the transitions with these indices, ``(n,)``, with observations in the library's shape.
@@ -183,7 +184,7 @@ class PairedSteps:
     def episodes(self) -> Iterator[tuple[int, int, int]]:
         """Yield environment, first row and next one of each stored episode whose first step is stored."""
         rows = np.arange(self.oldest_row, self.num_rows)
-        for env_id in range(self.memory.num_envs):
+        for env_id in range(self._num_envs):
             flags = self.memory.inner.steps.flags_of(self.indices(rows, env_id))
             begins = rows[flags & BEGINS_EPISODE > 0].tolist()
             yield from (
@@ -201,6 +202,7 @@ class PairedSteps:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= {**state, "memory": state["memory"].load()}
+        self._num_envs = self.memory.num_envs
         self.memory.inner.watch.frame_stack = self._stack_argument
 
 

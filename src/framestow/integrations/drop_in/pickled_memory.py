@@ -28,6 +28,7 @@ from framestow.replay.store.reader import StoredMemory, read_frames_per_segment,
 
 PIECE_BYTES = 1 << 14  # an unpickler has a thousand pieces in RAM at once
 PREFIX = "framestow-"  # of temporary folders
+FLUSH_EVERY_S = 5.0  # between two flushes, as of ``ReplayMemory``
 
 # The memories of drop-ins that live in a folder, with their ``flush_every``.
 _in_folders: WeakKeyDictionary[ReplayMemory, float | None] = WeakKeyDictionary()
@@ -46,7 +47,7 @@ def make_memory(*, resumes: bool = True, **arguments: Any) -> ReplayMemory:
         refuse_other_settings(arguments)
     memory = ReplayMemory(**arguments)
     if memory.directory is not None:
-        _in_folders[memory] = arguments["flush_every"]
+        _in_folders[memory] = arguments.get("flush_every", FLUSH_EVERY_S)
         if len(memory):
             warn_caller(
                 f"memory {memory.directory} has {len(memory):,} transitions: the buffer resumes it; give another "

@@ -264,13 +264,13 @@ class RowBuffer:
         num_stored = self._num_stored
         if not num_stored:
             raise NothingToSampleError("the buffer is empty: there is nothing to sample; add steps first")
-        if self.optimize_memory_usage and self.full and self.buffer_size > 1:
+        if self.optimize_memory_usage and num_stored == self.buffer_size > 1:
             return np.asarray((np.random.randint(1, self.buffer_size, size=batch_size) + self.pos) % self.buffer_size)
-        return self._stored_rows(np.random.randint(0, num_stored, size=batch_size))
+        return self._stored_rows(np.random.randint(0, num_stored, size=batch_size), num_stored)
 
-    def _stored_rows(self, ranks: Array) -> Array:
+    def _stored_rows(self, ranks: Array, num_stored: int) -> Array:
         """Return the rows of the ring with these ranks: those of a full ring, otherwise counted from the oldest row."""
-        return ranks if self.full else (self._steps.oldest_row + ranks) % self.buffer_size
+        return ranks if num_stored == self.buffer_size else (self._steps.oldest_row + ranks) % self.buffer_size
 
     def _draw_indices(self, rows: Array) -> npt.NDArray[np.int64]:
         """Draw one environment for each of ``rows`` with ``np.random``; return the memory's indices of these steps."""
@@ -278,7 +278,7 @@ class RowBuffer:
 
     def _indices(self, rows: npt.ArrayLike, env_ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Return the memory's indices of the steps in these rows and environments, which broadcast."""
-        newest = self._num_rows - 1
+        newest = self._steps.num_rows - 1
         return self._steps.indices(newest - (newest - np.asarray(rows)) % self.buffer_size, env_ids)
 
     def _as_library_actions(self, action: Array) -> Array:
@@ -324,7 +324,8 @@ class RowBuffer:
 
     def _column(self, name: str, dtype: npt.DTypeLike = np.float32, shape: tuple[int, ...] = ()) -> Array:
         """Return a new read-only array of a column of ``StepSequences``; ``shape`` is the shape of one step's value."""
-        rows = self._stored_rows(np.arange(self._num_stored))
+        num_stored = self._num_stored
+        rows = self._stored_rows(np.arange(num_stored), num_stored)
         array = np.zeros((self.buffer_size, self.n_envs, *shape), dtype).view(StoredColumn)
         indices = self._indices(rows[:, None], np.arange(self.n_envs))
         if rows.size:
@@ -362,7 +363,8 @@ class RowBuffer:
     @property
     def _num_stored(self) -> int:
         """Number of rows that the ring has."""
-        return self._num_rows - self._steps.oldest_row
+        steps = self._steps
+        return steps.num_rows - steps.oldest_row
 
     def _as_stored(self, observations: Any) -> Any:
         if isinstance(self._frames, dict):

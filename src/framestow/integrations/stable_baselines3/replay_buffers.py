@@ -6,8 +6,7 @@ import copy
 import math
 import warnings
 from dataclasses import replace
-from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +19,11 @@ from stable_baselines3.her.goal_selection_strategy import KEY_TO_GOAL_STRATEGY, 
 from framestow.checks import real_number, truth_value, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
+from framestow.integrations.drop_in.memory_options import BudgetOptions, MemoryOptions, take_options
 from framestow.integrations.drop_in.paired_steps import steps_following
 from framestow.integrations.drop_in.row_buffer import RowBuffer
-from framestow.keywords import refuse_arguments
 from framestow.replay.reading.batch import Batch
 from framestow.replay.samplers.prioritized import Prioritized
-from framestow.storage.frame_storage import Storage
 from framestow.torch.tensor_batch import parse_device
 
 Array = npt.NDArray[Any]
@@ -50,8 +48,9 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
 
     Arguments:
         frame_stack: frames per observation; ``None`` decides by shape.
-        threads, storage, directory, flush_every, max_bytes: as of ``ReplayMemory``. A buffer that is built with a used
-            ``directory`` resumes what is there, with a warning. Its pickle names the folder.
+        memory: options of the memory, by keyword: ``threads``, ``storage``, ``frames_per_segment``, ``directory``,
+            ``flush_every``, ``max_bytes`` (``BudgetOptions``). A buffer that is built with a used ``directory`` resumes
+            what is there, with a warning. Its pickle names the folder.
 
     Raises:
         InvalidSettingsError: invalid settings, or arguments of another buffer class.
@@ -71,14 +70,9 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
         handle_timeout_termination: bool = True,
         *,
         frame_stack: int | None = None,
-        threads: int = 1,
-        storage: Storage = "packed",
-        directory: str | PathLike[str] | None = None,
-        flush_every: float | None = 5.0,
-        max_bytes: int | str | None = None,
-        **others: Any,
+        **memory: Unpack[BudgetOptions],
     ) -> None:
-        _refuse(others, type(self))
+        options = take_options(type(self), BudgetOptions, memory, _reasons(type(self)))
         self.buffer_size, self.n_envs = buffer_size, n_envs
         self.optimize_memory_usage = optimize_memory_usage
         self.handle_timeout_termination = handle_timeout_termination
@@ -86,11 +80,7 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
             observation_space,
             action_space,
             frame_stack,
-            threads=threads,
-            storage=storage,
-            directory=directory,
-            flush_every=flush_every,
-            max_bytes=max_bytes,
+            **options,
         )
         if not isinstance(device, str) or device != "auto":
             parse_device(device)
@@ -284,11 +274,7 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
         copy_info_dict: bool = False,
         *,
         frame_stack: int | None = None,
-        threads: int = 1,
-        storage: Storage = "packed",
-        directory: str | PathLike[str] | None = None,
-        flush_every: float | None = 5.0,
-        **others: Any,
+        **memory: Unpack[MemoryOptions],
     ) -> None:
         if env is not None and not hasattr(env, "env_method"):
             raise InvalidSettingsError(
@@ -311,20 +297,16 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
             optimize_memory_usage,
             handle_timeout_termination,
             frame_stack=frame_stack,
-            threads=threads,
-            storage=storage,
-            directory=directory,
-            flush_every=flush_every,
-            **others,
+            **memory,
         )
 
     def _make_steps(self) -> None:
-        if self._arguments["max_bytes"] is not None:
+        if self._arguments.get("max_bytes") is not None:
             raise InvalidSettingsError(
                 f"max_bytes is {self._arguments['max_bytes']!r}: hindsight keeps the episode of each row of a full "
                 "buffer; leave it out, and give a smaller buffer_size or a directory"
             )
-        if self.copy_info_dict and self._arguments["directory"] is not None:
+        if self.copy_info_dict and self._arguments.get("directory") is not None:
             raise InvalidSettingsError("copy_info_dict is True: infos are not in the directory; leave one of them out")
         super()._make_steps()
         shape = self.buffer_size, self.n_envs
@@ -387,14 +369,10 @@ def _goal_strategy(strategy: Any) -> GoalSelectionStrategy:
     return KEY_TO_GOAL_STRATEGY[strategy.lower()]
 
 
-def _refuse(arguments: dict[str, Any], kind: type) -> None:
-    """Raise ``InvalidSettingsError`` for unknown arguments, naming the class that has them."""
-    refuse_arguments(
-        kind,
-        arguments,
-        {
-            name: f"an argument of {owner}, not of {kind.__name__}; use {owner}"
-            for owner, names in _ARGUMENTS_OF.items()
-            for name in names
-        },
-    )
+def _reasons(kind: type) -> dict[str, str]:
+    """Return by name what an argument is that another class of this module takes, and ``kind`` does not."""
+    return {
+        name: f"an argument of {owner}, not of {kind.__name__}; use {owner}"
+        for owner, names in _ARGUMENTS_OF.items()
+        for name in names
+    }

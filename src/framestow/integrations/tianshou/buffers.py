@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from os import PathLike
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +21,13 @@ from tianshou.data import VectorReplayBuffer as TianshouVector
 from framestow.checks import as_array, as_flags, real_number, truth_value, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.observation_spec import map_arrays
+from framestow.integrations.drop_in.memory_options import MemoryOptions, take_options
 from framestow.integrations.drop_in.packed_array import PackedArray
 from framestow.integrations.drop_in.paired_steps import check_frame_stack
 from framestow.integrations.tianshou.observation_store import ObservationStep, ObservationStore
 from framestow.interface import one_line
-from framestow.keywords import refuse_arguments
 from framestow.replay.memory import ReplayMemory, describe_memory
 from framestow.replay.settings.observation_layout import MAX_STACK
-from framestow.storage.frame_storage import Storage
 
 OBSERVATIONS = ("obs", "obs_next")
 SLOT_OF_EACH_STEP = "Tianshou draws slots of a full buffer; give a smaller size, or a directory"
@@ -393,10 +391,11 @@ def _check_settings(
     save_only_last_obs: Any = False,
     sample_avail: Any = False,
     random_seed: Any = 42,
-    **others: Any,
-) -> None:
-    """Raise ``InvalidSettingsError`` for arguments that a buffer of ``kind`` lacks, or that cannot work."""
-    refuse_arguments(kind, others, {"max_bytes": f"not possible here: {SLOT_OF_EACH_STEP}"})
+    **memory: Any,
+) -> dict[str, Any]:
+    """Return the memory's options; raise ``InvalidSettingsError`` for arguments that ``kind`` lacks or cannot use."""
+    reasons = {"max_bytes": f"not possible here: {SLOT_OF_EACH_STEP}"}
+    options = take_options(kind, MemoryOptions, memory, reasons)
     whole_number("size", size, 0, rule="it must be a number of transitions, at least 0")
     whole_number("stack_num", stack_num, 1, MAX_STACK, rule=f"an observation has 1 to {MAX_STACK} frames")
     check_frame_stack(frame_stack)
@@ -405,12 +404,28 @@ def _check_settings(
     truth_value("ignore_obs_next", ignore_obs_next)
     truth_value("save_only_last_obs", save_only_last_obs)
     truth_value("sample_avail", sample_avail)
+    return options
 
 
 def _reshape(observations: Any, shape: tuple[int, ...]) -> Any:
     """Return observations ``(n, ...)`` with ``shape`` instead of the first axis; dicts become a ``Batch``."""
     shaped = map_arrays(lambda part: part.reshape((*shape, *part.shape[1:])), observations)
     return Batch(shaped) if isinstance(shaped, dict) else shaped
+
+
+class BufferOptions(MemoryOptions, total=False):
+    """The arguments that a prioritized buffer passes on to Tianshou's buffer, and the options of the memory."""
+
+    stack_num: int
+    """Frames per observation, if single frames are added; 1 by default."""
+    ignore_obs_next: bool
+    """As of Tianshou's buffer; saves no memory here."""
+    save_only_last_obs: bool
+    """Store the newest frame of each observation, which is a stack, as Tianshou's buffer does."""
+    sample_avail: bool
+    """Draw only steps whose stack is whole."""
+    random_seed: int
+    """Seed of the draws."""
 
 
 class ReplayBuffer(NumberedSlots):
@@ -423,9 +438,9 @@ class ReplayBuffer(NumberedSlots):
 
     Arguments:
         frame_stack: frames per observation with ``stack_num=1``; ``None`` decides by shape.
-        threads, storage, flush_every: as of ``ReplayMemory``.
-        directory: folder for the observations; all else stays in RAM. It must be empty: a pickle or ``save_hdf5`` has
-            all else and names the folder, and loading goes on there.
+        memory: options of the memory, by keyword: ``threads``, ``storage``, ``frames_per_segment``, ``directory``,
+            ``flush_every`` (``MemoryOptions``). In the ``directory`` are the observations; all else stays in RAM. It
+            must be empty: a pickle or ``save_hdf5`` has all else and names the folder, and loading goes on there.
 
     Raises:
         InvalidSettingsError: invalid settings. ``add`` raises ``InvalidStepError``, before anything is stored, for
@@ -442,11 +457,7 @@ class ReplayBuffer(NumberedSlots):
         random_seed: int = 42,
         *,
         frame_stack: int | None = None,
-        threads: int = 1,
-        storage: Storage = "packed",
-        directory: str | PathLike[str] | None = None,
-        flush_every: float | None = 5.0,
-        **others: Any,
+        **memory: Unpack[MemoryOptions],
     ) -> None:
         settings = {
             "stack_num": stack_num,
@@ -455,20 +466,9 @@ class ReplayBuffer(NumberedSlots):
             "sample_avail": sample_avail,
             "random_seed": random_seed,
         }
-        _check_settings(type(self), size, frame_stack, **settings, **others)
+        options = _check_settings(type(self), size, frame_stack, **settings, **memory)
         TianshouBuffer.__init__(self, size, **settings)
-        self._init_observations(
-            ObservationStore(
-                size,
-                1,
-                stack_num,
-                frame_stack,
-                threads=threads,
-                storage=storage,
-                directory=directory,
-                flush_every=flush_every,
-            )
-        )
+        self._init_observations(ObservationStore(size, 1, stack_num, frame_stack, **options))
 
 
 class PrioritizedReplayBuffer(TianshouPrioritized, NumberedSlots):  # type: ignore[misc]
@@ -482,30 +482,16 @@ class PrioritizedReplayBuffer(TianshouPrioritized, NumberedSlots):  # type: igno
         weight_norm: bool = True,
         *,
         frame_stack: int | None = None,
-        threads: int = 1,
-        storage: Storage = "packed",
-        directory: str | PathLike[str] | None = None,
-        flush_every: float | None = 5.0,
-        **kwargs: Any,
+        **kwargs: Unpack[BufferOptions],
     ) -> None:
-        _check_settings(type(self), size, frame_stack, **kwargs)
+        options = _check_settings(type(self), size, frame_stack, **kwargs)
+        of_tianshou: dict[str, Any] = {name: value for name, value in kwargs.items() if name not in options}
         real_number("alpha", alpha, 0, rule="it must be above 0; Tianshou's examples have 0.6", is_least_excluded=True)
         real_number("beta", beta, 0, rule="it must be at least 0; Tianshou's examples have 0.4")
         truth_value("weight_norm", weight_norm)
-        TianshouPrioritized.__init__(self, size, alpha, beta, weight_norm, **kwargs)
+        TianshouPrioritized.__init__(self, size, alpha, beta, weight_norm, **of_tianshou)
         stack_num = self.options["stack_num"]
-        self._init_observations(
-            ObservationStore(
-                size,
-                1,
-                stack_num,
-                frame_stack,
-                threads=threads,
-                storage=storage,
-                directory=directory,
-                flush_every=flush_every,
-            )
-        )
+        self._init_observations(ObservationStore(size, 1, stack_num, frame_stack, **options))
 
 
 class VectorReplayBuffer(NumberedSlotsOfParts, TianshouVector):  # type: ignore[misc]

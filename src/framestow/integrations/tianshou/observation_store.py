@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from framestow.checks import folder_path
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import SCALED_DTYPES, FrameSpec
 from framestow.frames.observation_spec import map_arrays
@@ -164,7 +164,7 @@ class ObservationStore:
         self._size, self.stack, self._copies = size, stack, ContiguousCopies()
         self._all_env_ids = list(range(num_envs))
         directory = packing.pop("directory", None)
-        self._directory = None if directory is None else folder_path("directory", directory).resolve()
+        self._directory = None if directory is None else Path(directory).resolve()
         self._packing = {"frame_stack": frame_stack if stack == 1 else None, **packing}
         if size:
             self._make_steps(FrameSpec((frame_stack or 1,)), 1, "")  # raises for invalid settings before the first step

@@ -58,7 +58,7 @@ class PixelSteps:
         stacks: how single frames are stacked, of each key; ``None`` if samples have the pixels that were added.
         num_steps: number of storage cells.
         num_envs: number of environments of the memory.
-        settings: ``threads``, ``storage``, ``directory``, ``flush_every`` and ``stack_padding`` of the memory.
+        settings: options of the memory, and its ``stack_padding``.
         memory: a saved one, before ``restore``.
     """
 

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.context import get_spawning_popen
-from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, Unpack
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from tensordict import TensorDictBase
 from torchrl.data import LazyTensorStorage, RoundRobinWriter, TensorStorage
 from torchrl.data.replay_buffers.checkpointers import TensorStorageCheckpointer
 
-from framestow.checks import folder_path, one_of, truth_value, whole_number
+from framestow.checks import one_of, truth_value, whole_number
 from framestow.errors import (
     DamagedDataError,
     IncompatibleError,
@@ -30,17 +29,14 @@ from framestow.errors import (
     NothingToSampleError,
 )
 from framestow.frames.stacking import StackPadding
+from framestow.integrations.drop_in.memory_options import MemoryOptions, take_options
 from framestow.integrations.drop_in.paired_steps import check_frame_stack
 from framestow.integrations.drop_in.pickled_memory import MemoryInFolder, memory_from_arrays, memory_to_arrays
 from framestow.integrations.torchrl.pixel_steps import MIN_ENVS, PixelSteps, stacks_along
 from framestow.integrations.torchrl.steps import NONE, Key, PixelKeys, name_of
 from framestow.interface import one_line, shapes
-from framestow.keywords import refuse_arguments
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.reports.memory_report import MemoryReport
-from framestow.replay.settings.memory_settings import check_unpacking
-from framestow.replay.store.open_store import check_flush_every
-from framestow.storage.frame_storage import Storage
 from framestow.torch.tensor_batch import parse_device
 
 MEMORY = "memory"  # names in a saved storage: the folder of the memory, and the file of the rest
@@ -146,9 +142,9 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         padding: padding of an episode's first stacks: ``"same"`` repeats the first frame, ``"constant"`` uses zeros.
         pixels: pixel keys. Default: keys named ``"pixels"``, and keys with at least two axes and 256 bytes per step.
             All must also be under ``"next"``.
-        threads, storage, flush_every: as of ``ReplayMemory``.
-        directory: folder for the pixels; all else stays in RAM. It must be empty: a ``state_dict`` or a checkpoint has
-            all else and names the folder, and loading goes on there.
+        memory: options of the memory, by keyword: ``threads``, ``storage``, ``frames_per_segment``, ``directory``,
+            ``flush_every`` (``MemoryOptions``). In the ``directory`` are the pixels; all else stays in RAM. It must be
+            empty: a ``state_dict`` or a checkpoint has all else and names the folder, and loading goes on there.
 
     ``report()`` shows the memory use. The memory stores episode ends, but neither actions nor rewards. Its
     indices differ from storage positions. If Ctrl-C interrupts a batch, its first steps are stored, up to the
@@ -182,20 +178,16 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         dim: int = -3,
         padding: Padding = "same",
         pixels: str | Key | Sequence[str | Key] | None = None,
-        threads: int = 1,
-        storage: Storage = "packed",
-        directory: str | PathLike[str] | None = None,
-        flush_every: float | None = 5.0,
-        **others: Any,
+        **memory: Unpack[MemoryOptions],
     ) -> None:
-        refuse_arguments(type(self), others, {"max_bytes": f"not possible here: {CELL_OF_EACH_STEP}"})
+        reasons = {"max_bytes": f"not possible here: {CELL_OF_EACH_STEP}"}
+        options = take_options(type(self), MemoryOptions, memory, reasons)
         max_size = whole_number("max_size", max_size, 1, rule="a storage has at least 1 step")
         ndim = whole_number("ndim", ndim, 1, rule="a storage has at least 1 dimension; 2 are time and environment")
         check_frame_stack(frame_stack)
         dim = whole_number("dim", dim, -MAX_AXES, -1, rule="it must be the axis of the channels; give -3 or -1")
-        check_unpacking(storage, threads)
-        check_flush_every(flush_every)
-        self._directory = None if directory is None else folder_path("directory", directory).resolve()
+        directory = options.get("directory")
+        self._directory = None if directory is None else directory.resolve()
         truth_value("cleanup_memmap", cleanup_memmap)
         one_of("padding", padding, tuple(PADDINGS), "as in CatFrames")
         if not isinstance(device, str) or device != "auto":
@@ -208,8 +200,8 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         super().__init__(max_size, device=device, ndim=ndim, cleanup_memmap=cleanup_memmap)
         self._frame_stack, self._dim, self._padding = frame_stack, dim, padding
         self._asked_keys = _as_keys(pixels)  # None: every key of pixels that the first step has
-        self.threads = threads
-        self._asked_size, self._storage_kind, self._flush_every = max_size, storage, flush_every
+        self.threads: int = options.get("threads", 1)
+        self._asked_size, self._options = max_size, {**options, "directory": self._directory}
         self._pixels: PixelSteps | None = None  # created with the first step, whose keys it has
         self._next_cell = 0  # cell that the next ``set`` must begin at
 
@@ -387,7 +379,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
             "frame_stack": self._frame_stack,
             "dim": self._dim,
             "padding": self._padding,
-            "storage": self._storage_kind,
+            "storage": self._options.get("storage", "packed"),
             "directory": None if self._directory is None else str(self._directory),
         }
 
@@ -415,13 +407,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         stacks = None
         if self._frame_stack is not None:
             stacks = [stacks_along(spec.shape, self._frame_stack, self._dim) for spec in keys.specs]
-        settings = {
-            "stack_padding": PADDINGS[self._padding],
-            "threads": self.threads,
-            "storage": self._storage_kind,
-            "directory": self._directory,
-            "flush_every": self._flush_every,
-        }
+        settings = {"stack_padding": PADDINGS[self._padding], **self._options}
         return PixelSteps(keys, stacks, num_steps, num_envs, settings, memory)
 
     def _check_cells(self, cursor: Index, num_cells: int, size: int) -> None:
