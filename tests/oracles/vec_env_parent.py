@@ -22,9 +22,9 @@ def main() -> None:
     env = SubprocVecEnv(makers(folder, 2, seconds_a_step=0.01), context="fork")
     env.reset()
     env.step([0, 1])
-    sys.stdout.write(json.dumps(sorted(logged_processes(folder) | with_descendants(os.getpid()))) + "\n")
-    sys.stdout.flush()
-    try:
+    try:  # the test interrupts it as soon as it has read the line
+        sys.stdout.write(json.dumps(sorted(logged_processes(folder) | with_descendants(os.getpid()))) + "\n")
+        sys.stdout.flush()
         while ending != "end":
             env.step([0, 1])
     except KeyboardInterrupt:
