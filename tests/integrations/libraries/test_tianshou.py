@@ -571,7 +571,9 @@ def test_repr_says_in_one_line_how_full_the_buffer_and_how_large_its_memory_is()
     for _ in range(3):
         buffer.add(play.step([0, 1])[0], buffer_ids=[0, 1])
     assert re.fullmatch(
-        r"VectorReplayBuffer\(6 of 1,000 transitions, [\d.]+ KiB, stack \d, 2 environments\)", repr(buffer)
+        r"VectorReplayBuffer\(6 of 1,000 transitions, [\d.]+ KiB, of which [\d.]+ KiB work space, stack \d, "
+        r"2 environments\)",
+        repr(buffer),
     )
 
     buffer.add(play.step([0])[0], buffer_ids=[0])
