@@ -22,8 +22,8 @@ class ReadCalls(DrawsAhead[Batch], Protocol):
     def report(self) -> MemoryReport:
         """Return the numbers of transitions and bytes."""
 
-    def sample(self, batch_size: int) -> Batch:
-        """Return a batch of transitions."""
+    def sample(self, batch_size: int, *, copy: bool = False) -> Batch:
+        """Return a batch of transitions; with ``copy``, of arrays that share no memory."""
 
     def sample_sequences(
         self,
@@ -33,8 +33,9 @@ class ReadCalls(DrawsAhead[Batch], Protocol):
         overlap: int | None = None,
         burn_in: int = 0,
         borders: Borders = "mask",
+        copy: bool = False,
     ) -> SequenceBatch:
-        """Return a batch of sequences."""
+        """Return a batch of sequences; with ``copy``, of arrays that share no memory."""
 
     def draw_sequences_ahead(
         self,
