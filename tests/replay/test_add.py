@@ -64,12 +64,12 @@ def test_a_refused_step_changes_nothing(wrong, kind):
     step |= {"observation": pair(*numbers[:2]), "next_observation": pair(*numbers[1:])}
     if kind == "border":
         step["next_observation"] = pair(8, 9)
-    before = len(memory), memory.observations().tolist(), memory.open_episodes.tolist(), lengths(memory)
+    before = len(memory), memory.inner.observations().tolist(), memory.open_episodes.tolist(), lengths(memory)
 
     with pytest.raises(InvalidStepError):
         memory.add(**step | wrong)
 
-    assert before == (len(memory), memory.observations().tolist(), memory.open_episodes.tolist(), lengths(memory))
+    assert before == (len(memory), memory.inner.observations().tolist(), memory.open_episodes.tolist(), lengths(memory))
     memory.add(**step)
     assert len(memory) == (2 if kind == "first" else 4)
     memory.inner.parts.check()
