@@ -111,11 +111,10 @@ def check_mixed_calls(kind, seed, num_envs, n_step, padding, num_calls):
     ).play(num_calls)
 
     assert_all_transitions(play, n_step)
-    observations = play.memory.observations()
     assert [current is not None for current in play.current] == play.memory.open_episodes.tolist()
     for env_id, current in enumerate(play.current):
         if current is not None:
-            assert_same(current, row_of(observations, env_id))
+            assert_same(current, row_of(play.memory.observations(), env_id))
 
 
 OF_MIXED_CALLS = {
