@@ -18,9 +18,6 @@ from framestow.distributed.writer import ShardWriter, WriterSettings
 from framestow.errors import NothingToSampleError
 from oracles.any_play import DISCOUNT, EXTRAS, NUM_ACTIONS, SMALL, AnyPlay, assert_same, row_of
 
-# A shard of a short play has fewer steps than the sequences that are compared.
-pytestmark = pytest.mark.filterwarnings("ignore:length is .* steps, so most of each sequence is masked:UserWarning")
-
 NUM_ENVS, NUM_SHARDS = 3, 2
 DICT = {"camera": FrameSpec((4, 3, 5)), "joints": FrameSpec((3,), np.float32)}
 KINDS_OF_REPLAY = {
