@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
+
+from framestow import Summed
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.format import COMMIT_FIELDS
@@ -26,7 +29,7 @@ def test_every_field_of_a_commit_is_a_row_of_the_page_and_every_row_is_a_field()
 
 
 def test_every_saved_setting_that_a_reader_needs_is_a_row_of_the_page():
-    saved = ReplayMemory(10, FrameSpec((2, 2)), 4, stack=4).inner.settings.state()
+    saved = ReplayMemory(10, FrameSpec((2, 2)), 4, stack=4, extras={"cost": Summed(np.float32)}).inner.settings.state()
 
     assert saved.keys() - OF_FRAMESTOW == keys_of_table(1)
     assert saved.keys() >= OF_FRAMESTOW
