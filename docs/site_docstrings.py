@@ -10,6 +10,7 @@ import griffe
 
 BORDER = re.compile(r"^\s*=+(?: +=+)+ *$")
 ROLE = re.compile(r":\w+:`~?(?:[\w.]+\.)?(\w+)`")
+griffe.stdlib_decorators["framestow.interface.cached_property"] = {"cached", "property"}
 PAGE = re.compile(r"docs/((?:\w+/)?[\w-]+\.md)")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import warnings
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from traceback import walk_stack
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from framestow.extras import check_extra, missing_extra
 
@@ -19,7 +20,24 @@ if TYPE_CHECKING:
     from typing import Self
 
 NONE: Mapping[str, str] = {}
+Value = TypeVar("Value")
 _NOT_A_CALLER = {"framestow", "stable_baselines3", "sb3_contrib"}  # libraries that build drop-ins themselves
+
+
+class cached_property(functools.cached_property[Value]):  # noqa: N801, TID251 -- takes the standard library's place
+    """``functools.cached_property`` without its lock.
+
+    Python 3.11 locks a property for all objects of its class while it computes one. A child that was forked meanwhile
+    would wait for ever. Two threads may compute the same value, as in Python 3.12.
+    """
+
+    if not TYPE_CHECKING:
+
+        def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+            if instance is None:
+                return self
+            value = vars(instance)[self.attrname] = self.func(instance)
+            return value
 
 
 class Closing(ABC):

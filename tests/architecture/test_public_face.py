@@ -7,7 +7,6 @@ import inspect
 import re
 import subprocess
 import sys
-from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 import framestow
 from framestow import distributed, torch
 from framestow.integrations.gymnasium import LazyFrames
+from framestow.interface import cached_property
 
 SOURCE = Path(__file__).parents[2] / "src" / "framestow"
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,7 +28,7 @@ from framestow.distributed.shard import ShardSettings, StartShards, sampler_sett
 from framestow.distributed.writer import Priorities, ShardWriter, StepCalls, WriterSettings
 from framestow.errors import ActorLostError, DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.frames.stacking import StackPadding
-from framestow.interface import CHANGES, Closing, LacksCalls, one_line, plural
+from framestow.interface import CHANGES, Closing, LacksCalls, cached_property, one_line, plural
 from framestow.keywords import suggests_keywords
 from framestow.replay.eviction.byte_amounts import parse_bytes
 from framestow.replay.eviction.retention import Retention

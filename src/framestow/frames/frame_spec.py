@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from operator import index
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from framestow.checks import is_number, numpy_dtype, truth_value
 from framestow.errors import InvalidSettingsError
+from framestow.interface import cached_property
 from framestow.keywords import suggests_keywords
 
 MAX_CHANNELS_LAST = 4  # a last axis of at most this length means channels, as in (H, W, C)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from numbers import Integral
 from typing import Any, TypeAlias
 
@@ -14,7 +13,7 @@ import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import ArraySpec, FrameSpec, refuse_array
-from framestow.interface import listed
+from framestow.interface import cached_property, listed
 from framestow.refusals import Refusal
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+
+from framestow.interface import cached_property
 
 
 @dataclass(frozen=True)

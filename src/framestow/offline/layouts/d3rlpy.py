@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 from framestow.checks import whole_number
 from framestow.errors import DamagedDataError, InvalidSettingsError
+from framestow.interface import cached_property
 from framestow.offline.array_files import ArrayFile, Column, open_arrays
 from framestow.offline.file_settings import FileSettings
 from framestow.offline.layouts.episode_arrays import EXTRA, Choice, Episode, EpisodeArrays, check_rows

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from framestow.checks import as_flags
 from framestow.errors import DamagedDataError, InvalidSettingsError
+from framestow.interface import cached_property
 from framestow.offline.array_files import ArrayFile, Column, open_arrays
 from framestow.offline.file_settings import FileSettings
 from framestow.offline.layouts.episode_arrays import EXTRA, Choice, Episode, EpisodeArrays, check_rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy.typing as npt
 
 from framestow.checks import as_array, is_number
 from framestow.errors import InvalidSettingsError, InvalidStepError
-from framestow.interface import clause
+from framestow.interface import cached_property, clause
 from framestow.refusals import Refusal
 
 Bound = int | tuple[int, ...] | None

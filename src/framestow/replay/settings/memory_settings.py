@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, InitVar, asdict, dataclass, fields
-from functools import cached_property
 from typing import Any
 
 import numpy.typing as npt
@@ -14,7 +13,7 @@ from framestow.checks import one_of, real_number, whole_number
 from framestow.errors import InvalidSettingsError, ObservationWarning
 from framestow.frames.observation_spec import ObservationSpec, space_of, spec_from_state
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
-from framestow.interface import plural, warn_caller
+from framestow.interface import cached_property, plural, warn_caller
 from framestow.replay.eviction.budget import SegmentNeeds
 from framestow.replay.eviction.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.eviction.retention import (

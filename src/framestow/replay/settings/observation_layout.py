@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
@@ -18,7 +17,7 @@ from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import ArraySpec, FrameSpec
 from framestow.frames.observation_spec import ObservationSpec, as_native, observation_spec, refuse_none
 from framestow.frames.stacking import join_channels
-from framestow.interface import clause, listed
+from framestow.interface import cached_property, clause, listed
 from framestow.refusals import Refusal
 
 MAX_STACK = 256  # frames; a stored step keeps its history in one byte

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from framestow._core import BEGINS_EPISODE, BORDER, TAKEN, TERMINATED, TRUNCATED
 from framestow.checks import as_array, check_indices, check_rows, is_number, numpy_dtype
 from framestow.errors import InvalidSettingsError, InvalidStepError
-from framestow.interface import clause, listed
+from framestow.interface import cached_property, clause, listed
 from framestow.refusals import Refusal
 from framestow.replay.reading.batch import Batch, SequenceBatch
 from framestow.replay.settings.action_spec import ActionSpec

@@ -24,7 +24,6 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -33,7 +32,7 @@ import numpy.typing as npt
 
 from framestow._core import checksum
 from framestow.errors import DamagedDataError, FramestowError, IncompatibleError, InvalidSettingsError
-from framestow.interface import warn_caller
+from framestow.interface import cached_property, warn_caller
 from framestow.storage.files.block_format import (
     ID_DIGITS,
     INDEX,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from framestow.errors import ClosedMemoryError, DamagedDataError, DamagedSegmentError, FramestowError, IncompatibleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.interface import Closing
+from framestow.interface import Closing, cached_property
 from framestow.process import free_memory
 from framestow.replay.eviction.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.memory_parts import MemoryParts
