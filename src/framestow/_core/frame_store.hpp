@@ -66,7 +66,7 @@ private:
     mutable SnapshotLedger::Entry entry_;
 };
 
-class FrameStore : public HeldByForks {
+class FrameStore final : public HeldByForks {
 public:
     struct Bytes {
         std::size_t sealed;    // allocated for sealed segments
