@@ -47,14 +47,17 @@ def test_any_number_of_threads_reads_what_one_reads(threads):
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("is_raw", [False, True], ids=["packed", "raw"])
 @pytest.mark.parametrize("first_byte", [0, 1], ids=["aligned", "unaligned"])
-def test_a_batch_too_large_for_a_cache_has_the_frames(threads, is_raw, first_byte):
-    """It is written past the caches where its frames are aligned."""
+@pytest.mark.parametrize("distance", [None, 1, LENGTH], ids=["one window a row", "overlapping pairs", "pairs"])
+def test_a_batch_too_large_for_a_cache_has_the_frames(threads, is_raw, first_byte, distance):
+    """It is written past the caches where its frames are aligned, but for the first windows of pairs."""
     rng = np.random.default_rng(1)
     frames = np.zeros((64, SIDE, SIDE), np.uint8)
     frames[:, :9] = rng.integers(0, 256, (64, 9, SIDE))
     store = FrameStore(1, [(SIDE, SIDE, 1, is_raw)], SEGMENT_FRAMES, threads=threads)
     store.append(np.zeros(len(frames), np.int32), frames)
     lasts = rng.integers(LENGTH - 1, len(frames), WINDOWS)
+    if distance is not None:  # of the second half's windows, as next observations have it
+        lasts = np.minimum(np.concatenate([lasts[: WINDOWS // 2], lasts[: WINDOWS // 2] + distance]), len(frames) - 1)
     memory = np.full(WINDOWS * LENGTH * SIDE * SIDE + 64, 255, np.uint8)
     begin = -memory.ctypes.data % 64 + first_byte
     out = memory[begin : begin + WINDOWS * LENGTH * SIDE * SIDE].reshape(WINDOWS, LENGTH, SIDE, SIDE)

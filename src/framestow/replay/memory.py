@@ -201,7 +201,6 @@ class ReplayMemory(MemoryProperties, Closing):
                 inner.live_in(OpenStore.create_or_resume(inner.parts, folder.resolve()), flush_every, self)
         # Whether an observation is one array: every step asks for it.
         self._takes_one_array = settings.frame.is_one_array
-        self._has_begun = False  # whether an environment is known to have an observation
 
     # Storing steps
 
@@ -363,17 +362,12 @@ class ReplayMemory(MemoryProperties, Closing):
         Raises:
             InvalidStepError: no environment has begun an episode.
         """
-        if not self._has_begun:
-            self._check_has_begun()
-        return self.inner.observations()
-
-    def _check_has_begun(self) -> None:
-        self._has_begun = bool((self.inner.steps.newest_positions >= 0).any())
-        if not self._has_begun:
+        if not self.inner.core.has_begun:
             raise InvalidStepError(
                 "no environment has begun an episode: there is no observation to act on; call begin(...) with what "
                 "reset() returned, or add(...) first"
             )
+        return self.inner.observations()
 
     @property
     def open_episodes(self) -> npt.NDArray[np.bool_]:

@@ -352,6 +352,7 @@ void bind_core(nb::module_& module) {
              nb::arg("next_observations"), nb::arg("extras").none(), nb::arg("observations"))
         .def_prop_ro("num_envs", [](const Planner& self) { return self.cursors().num_envs(); })
         .def_prop_ro("open_episodes", [](const Planner& self) { return open_episodes(self.cursors()); })
+        .def_prop_ro("has_begun", &Planner::has_begun)
         .def_prop_ro("nbytes", &Planner::nbytes)
         .def("stacks", &Planner::stacks);
     nb::class_<WriterPlanner, Planner>(module, "WriterPlanner")

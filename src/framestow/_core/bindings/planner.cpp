@@ -98,6 +98,11 @@ std::optional<bool> Planner::plan_add(nb::handle env_ids, nb::handle actions, nb
     return compare();
 }
 
+bool Planner::has_begun() const {
+    const std::vector<std::int64_t>& newest = cursors_.envs().newest_positions;
+    return std::any_of(newest.begin(), newest.end(), [](std::int64_t position) { return position >= 0; });
+}
+
 nb::typed<nb::tuple, nb::any, nb::ellipsis> Planner::stacks() const {
     nb::list stacks;
     for (const Array& array : arrays_) {

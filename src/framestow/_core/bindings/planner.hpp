@@ -44,6 +44,8 @@ public:
                                  nb::handle truncated, nb::handle next_observations, nb::handle extras,
                                  nb::handle observations);
 
+    bool has_begun() const;  // whether an environment has had a frame
+
     // The stacks of all environments, oldest frame first: a new array (num_envs, depth, *frame) of each array.
     nb::typed<nb::tuple, nb::any, nb::ellipsis> stacks() const;
     std::size_t nbytes() const;  // of the stacks
