@@ -13,6 +13,8 @@ from gymnasium.vector import AutoresetMode
 
 from framestow.envs import WorkerVectorEnv
 from framestow.errors import WorkerLostError
+from oracles.equal_vectors import assert_same, play_alike
+from oracles.playing_envs import LimitedEnv, SpaceEnv
 
 EPISODE = 3  # steps
 
@@ -67,4 +69,39 @@ def test_the_next_step_reports_an_episode_lost_between_two_steps(mode, num_steps
         assert [False, False] == terminated.tolist()
         last = 0 if mode is AutoresetMode.SAME_STEP else num_steps
         assert [last] * 2 == observations.ravel().tolist()
+    env.close()
+
+
+def _limited_env():
+    return LimitedEnv(SpaceEnv("picture"), EPISODE)
+
+
+@pytest.mark.filterwarnings("ignore:worker [01]:RuntimeWarning")
+@pytest.mark.parametrize("num_steps", [1, EPISODE])
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_a_state_read_after_workers_were_lost_has_the_loss(mode, num_steps):
+    env_fns, settings = [_limited_env] * 3, {"start_method": "fork", "on_worker_lost": "restart"}
+    env, resumed = (WorkerVectorEnv(env_fns, mode, num_workers=2, **settings, seed=seed) for seed in (0, 1))
+    env.reset()
+    for _ in range(num_steps):
+        env.step([0] * 3)
+    for pid in env.worker_pids:  # as a signal to the whole process group ends all of them
+        os.kill(pid, signal.SIGTERM)
+
+    state = env.state_dict()
+    resumed.load_state_dict(state)
+
+    assert_same(state["observations"], resumed.state_dict()["observations"])
+    play_alike(env, resumed, 3 * EPISODE)
+    env.close()
+    resumed.close()
+
+
+def test_a_state_of_a_lost_worker_that_is_not_replaced_is_refused():
+    env = WorkerVectorEnv([_limited_env] * 2, num_workers=1, start_method="fork")
+    env.reset()
+    os.kill(env.worker_pids[0], signal.SIGTERM)
+
+    with pytest.raises(WorkerLostError, match=r"was killed by SIGTERM; only close\(\) works now"):
+        env.state_dict()
     env.close()

@@ -189,6 +189,22 @@ class WorkerVectorEnv(CheckedVectorEnv):
         """
         return self._receive_step(check_timeout(timeout), self._batch_step)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of all environments, as of every vector environment of framestow.
+
+        A worker that is lost meanwhile is replaced, and the state has its lost episodes: a signal to a whole process
+        group ends the workers of a run that it asks to save.
+
+        Raises:
+            WorkerLostError: a worker was lost and ``on_worker_lost`` is ``"raise"``, or it was lost too often.
+        """
+        while True:
+            try:
+                return super().state_dict()
+            except WorkerLostError:
+                if self._broken is not None:
+                    raise
+
     def _send_step(self, actions: Sequence[Any] | npt.NDArray[Any] | None) -> None:
         """Start a step of every environment; ``actions`` is ``None`` if they are in the shared arrays."""
         requests = self._step_requests(actions)
