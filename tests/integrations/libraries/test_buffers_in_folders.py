@@ -205,6 +205,23 @@ def test_a_buffer_built_on_a_used_folder_resumes_it(kind, num_rows, tmp_path: Pa
     assert_same_draws(expected, buffer)
 
 
+@pytest.mark.parametrize(
+    "env_ids", [[0, 0, 0, 1, 1, 1], [0, 1, 1, 0], [0, 1, 0]], ids=["imported", "exchanged", "recorded"]
+)
+def test_a_folder_whose_rows_have_not_one_step_of_each_environment_is_refused(env_ids, tmp_path: Path):
+    memory = ReplayMemory(32, SPACE, ACTIONS, num_envs=NUM_ENVS, directory=tmp_path)
+    frame = np.zeros((1, *SPACE.shape), np.uint8)
+    for env_id in env_ids:
+        memory.add(frame, [0], [0.0], frame, [False], [True], env_ids=[env_id])
+    memory.close()
+
+    refusal = f"memory {tmp_path} has rows without a step of each of its 2 environments: .*; give another directory"
+    for _ in range(2):  # the refused memory is closed
+        with pytest.raises(IncompatibleError, match=refusal):
+            KINDS["Stable-Baselines3"].make(directory=tmp_path)
+    assert len(env_ids) == len(ReplayMemory.open(tmp_path))
+
+
 def test_a_reset_empties_the_folder_too(tmp_path: Path):
     kind = KINDS["Dict"]
     buffer = kind.filled(directory=tmp_path)

@@ -22,12 +22,14 @@ from framestow.errors import DamagedDataError, IncompatibleError, InvalidSetting
 from framestow.interface import warn_caller
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.steps.ring_steps import SPAN
+from framestow.replay.steps.step_store import steps_in_pieces
 from framestow.replay.store.open_store import start_over
 from framestow.replay.store.other_settings import describe_difference
 from framestow.replay.store.reader import StoredMemory, read_frames_per_segment, read_settings
 
 PIECE_BYTES = 1 << 14  # an unpickler has a thousand pieces in RAM at once
 PREFIX = "framestow-"  # of temporary folders
+STEPS_PER_PIECE = 1 << 18  # whose environments are read at once
 FLUSH_EVERY_S = 5.0  # between two flushes, as of ``ReplayMemory``
 
 # The memories of drop-ins that live in a folder, with their ``flush_every``.
@@ -39,7 +41,7 @@ def make_memory(*, resumes: bool = True, **arguments: Any) -> ReplayMemory:
 
     Raises:
         IncompatibleError: ``resumes`` is false, and the directory has a memory; or it has another ``capacity``,
-            ``n_step`` or ``discount``.
+            ``n_step`` or ``discount``, or steps that are not whole rows.
     """
     if arguments.get("directory") is not None:
         if not resumes:
@@ -47,6 +49,11 @@ def make_memory(*, resumes: bool = True, **arguments: Any) -> ReplayMemory:
         refuse_other_settings(arguments)
     memory = ReplayMemory(**arguments)
     if memory.directory is not None:
+        try:
+            refuse_other_rows(memory)
+        except IncompatibleError:
+            memory.close()
+            raise
         _in_folders[memory] = arguments.get("flush_every", FLUSH_EVERY_S)
         if len(memory):
             warn_caller(
@@ -76,6 +83,25 @@ def refuse_other_settings(arguments: Mapping[str, Any]) -> None:
     for name in ("capacity", "n_step", "discount"):
         if stored is not None and name in arguments and arguments[name] != getattr(stored, name):
             raise IncompatibleError(describe_difference(name, arguments[name], getattr(stored, name), folder))
+
+
+def refuse_other_rows(memory: ReplayMemory) -> None:
+    """Raise ``IncompatibleError`` unless each row of a memory in a folder has one step of each environment, in order.
+
+    A memory that steps were imported into, or a ``Recorder`` wrote to, has the steps of one environment in a row.
+    """
+    steps, num_envs = memory.inner.steps, memory.num_envs
+    if num_envs == 1:
+        return
+    are_rows = steps.next_index % num_envs == 0  # type: ignore[union-attr]  # of a ring
+    for indices in steps_in_pieces(steps, STEPS_PER_PIECE):
+        windows, _ = steps.resolve_steps(indices, with_extras=False)
+        are_rows = are_rows and bool((windows.env_ids == indices % num_envs).all())
+    if not are_rows:
+        raise IncompatibleError(
+            f"memory {memory.directory} has rows without a step of each of its {num_envs} environments: the buffer "
+            "numbers steps by row and environment; give another directory, or use a ReplayMemory"
+        )
 
 
 def discard(memory: ReplayMemory) -> None:
