@@ -19,7 +19,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framestow import FrameSpec, ReplayMemory
+from framestow import FrameSpec, ReplayMemory, Summed
 from framestow.errors import DamagedDataError, FramestowError, InvalidSettingsError, InvalidStepError
 from framestow.frames.observation_spec import map_arrays
 from framestow.offline import ArrayData, export_arrays, from_stable_baselines3
@@ -108,7 +108,7 @@ ACTIONS = {
     "MultiBinary": (MultiBinary(3), [0, 1, 1]),
     "Box": (Box(-1, 1, (2,), np.float64), [0.1, 0.2]),
 }
-KEPT = {"log_prob": np.float32, "is_liked": np.bool_, "goal": (np.int16, (2, 3))}
+KEPT = {"log_prob": np.float32, "is_liked": np.bool_, "goal": (np.int16, (2, 3)), "cost": Summed((np.float32, (2,)))}
 
 
 @pytest.mark.parametrize("layout", FILES)
@@ -117,7 +117,7 @@ def test_a_file_keeps_discount_n_step_action_space_and_extras(kind: str, layout:
     space, action = ACTIONS[kind]
     memory = ReplayMemory(100, FrameSpec((3,)), space, n_step=3, discount=0.9, extras=KEPT, seed=0)
     for step in range(7):
-        extras = {"log_prob": -step, "is_liked": step == 2, "goal": np.full((2, 3), step, np.int16)}
+        extras = {"log_prob": -step, "is_liked": step == 2, "goal": np.full((2, 3), step, np.int16), "cost": [step, 1]}
         row = np.full((2, 3), step, np.uint8)
         memory.add(row[0], action, step, row[1] + 1, step == 6, False, extras=extras)
 
@@ -131,12 +131,14 @@ def test_a_file_keeps_discount_n_step_action_space_and_extras(kind: str, layout:
     for name in KEPT:
         np.testing.assert_array_equal(old.extras[name], new.extras[name])
     np.testing.assert_array_equal(old.actions, new.actions)
-    assert memory.get(np.arange(7)).reward.tolist() == again.get(np.arange(7)).reward.tolist()
+    before, after = memory.get(np.arange(7)), again.get(np.arange(7))
+    assert before.reward.tolist() == after.reward.tolist()
+    assert before.extras["cost"].tolist() == after.extras["cost"].tolist()
 
 
 def test_a_memory_may_have_fewer_extras_than_the_file_and_no_other(tmp_path: Path):
     memory = ReplayMemory(100, FrameSpec((3,)), 4, extras=KEPT, seed=0)
-    extras = {"log_prob": -1, "is_liked": True, "goal": np.zeros((2, 3), np.int16)}
+    extras = {"log_prob": -1, "is_liked": True, "goal": np.zeros((2, 3), np.int16), "cost": [0, 0]}
     memory.add(np.zeros(3, np.uint8), 0, 0, np.zeros(3, np.uint8), True, False, extras=extras)
     export_arrays(memory, tmp_path / "made.npz", "npz")
     data = ArrayData.open(tmp_path / "made.npz")
@@ -144,10 +146,10 @@ def test_a_memory_may_have_fewer_extras_than_the_file_and_no_other(tmp_path: Pat
     fewer = ReplayMemory(100, FrameSpec((3,)), 4, extras={"log_prob": np.float32})
     [note] = data.import_into(fewer).notes
     other = ReplayMemory(100, FrameSpec((3,)), 4, extras={"log_prob": np.float64})
-    with pytest.raises(InvalidSettingsError, match=r"memory has the extra log_prob float64: .*made.npz has goal int16"):
+    with pytest.raises(InvalidSettingsError, match=r"memory has the extra log_prob float64: .*made.npz has cost float32"):
         data.import_into(other)
 
-    assert note == "extras are left out, which the memory does not have: goal int16 2x3, is_liked bool"
+    assert note == "extras are left out, which the memory does not have: cost float32 2, goal int16 2x3, is_liked bool"
     assert [-1.0] == fewer.get([0]).extras["log_prob"].tolist()
     assert not len(other)
 

@@ -27,7 +27,7 @@ class FileSettings(NamedTuple):
 
     def text(self) -> str:
         """Return them as JSON."""
-        values: dict[str, Any] = {"discount": self.discount, "n_step": self.n_step, "extras": self.extras.state()}
+        values: dict[str, Any] = {"discount": self.discount, "n_step": self.n_step} | self.extras.state()
         return json.dumps(values | {"action_space": None if self.action is None else asdict(self.action)})
 
     @classmethod
@@ -40,5 +40,5 @@ class FileSettings(NamedTuple):
             None if discount is None else real_number("discount", discount, 0, 1, rule=rule),
             None if n_step is None else whole_number("n_step", n_step, 1, rule=rule),
             None if action is None else ActionSpec.from_state(action),
-            ExtrasSpec.from_state(values["extras"]),
+            ExtrasSpec.from_state(values),
         )

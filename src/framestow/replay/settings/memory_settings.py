@@ -232,9 +232,9 @@ class MemorySettings:
 
     def state(self) -> dict[str, Any]:
         """Return the settings as values for JSON, without ``threads``, which each load chooses."""
-        state = asdict(self) | {"frame": self.frame.state(), "extras": self.extras.state()}
+        state = asdict(self) | {"frame": self.frame.state()} | self.extras.state()
         del state["threads"]
-        return state | ({"summed": list(self.extras.summed)} if self.extras.summed else {})
+        return state
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> MemorySettings:
@@ -270,15 +270,14 @@ def _values_of(state: dict[str, Any]) -> dict[str, Any]:
 
     Fields with a default may be missing: they came later than the oldest saves.
     """
-    state, known = dict(state), fields(MemorySettings)
-    summed = state.pop("summed", ())
+    known = fields(MemorySettings)
+    values = {name: value for name, value in state.items() if name != "summed"}  # which is part of the extras
     required = {each.name for each in known if each.default is MISSING}
-    wrong = (state.keys() - {each.name for each in known}) | (required - state.keys())
+    wrong = (values.keys() - {each.name for each in known}) | (required - values.keys())
     if wrong:
         raise ValueError(f"{', '.join(sorted(wrong))} is unknown or missing")
-    values = state | {"frame": spec_from_state(state["frame"]), "action": ActionSpec.from_state(state["action"])}
-    if "extras" in state:
-        values["extras"] = ExtrasSpec.from_state(state["extras"], summed)
+    values |= {"frame": spec_from_state(state["frame"]), "action": ActionSpec.from_state(state["action"])}
+    values["extras"] = ExtrasSpec.from_state(state)
     if state.get("stacks") is not None:
         values["stacks"] = tuple(each and Stacks(*each) for each in state["stacks"])
     if "labels" in state:

@@ -7,7 +7,7 @@ per step, declared as ``extras={"log_prob": np.float32}``. One that is ``Summed`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
@@ -104,14 +104,16 @@ class ExtrasSpec:
         return spec
 
     @classmethod
-    def from_state(cls, state: Mapping[str, tuple[str, Sequence[int]]], summed: Sequence[str] = ()) -> ExtrasSpec:
-        """Return the spec that ``state`` and ``summed`` returned the values of."""
-        dtypes = {name: np.dtype((dtype, tuple(shape))) for name, (dtype, shape) in state.items()}
+    def from_state(cls, state: Mapping[str, Any]) -> ExtrasSpec:
+        """Return the spec of the values that ``state`` returned; other keys are ignored."""
+        dtypes = {name: np.dtype((dtype, tuple(shape))) for name, (dtype, shape) in state.get("extras", {}).items()}
+        summed = state.get("summed", ())
         return cls.from_declared({name: Summed(one) if name in summed else one for name, one in dtypes.items()})
 
-    def state(self) -> dict[str, tuple[str, list[int]]]:
-        """Return the spec as JSON-able values."""
-        return {spec.name: (spec.dtype, list(spec.shape)) for spec in self.extras}
+    def state(self) -> dict[str, Any]:
+        """Return the spec as values for JSON: ``extras`` by name, and the names ``summed`` if there are some."""
+        state = {"extras": {spec.name: (spec.dtype, list(spec.shape)) for spec in self.extras}}
+        return state | ({"summed": list(self.summed)} if self.summed else {})
 
     @cached_property
     def summed(self) -> tuple[str, ...]:
