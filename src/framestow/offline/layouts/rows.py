@@ -70,22 +70,17 @@ class RowsFile:
         return [] if {NEXT, TIMEOUTS, EPISODE_ENDS} & self._file.names else [NO_ENDS]
 
     def arrays(self, group: str) -> EpisodeArrays:  # noqa: ARG002, D102
-        return self._arrays
-
-    @cached_property
-    def _arrays(self) -> EpisodeArrays:
         file = self._file
         observations, actions, rewards = map(file.column, NAMES[:3])
         successors = (file.column(NEXT),) if NEXT in file.names else ()
         extras = {name: file.column(EXTRA + name) for name in self.settings.extras.names}
         action = self.settings.action
-        return check_rows(EpisodeArrays((observations,), actions, rewards, successors, action=action, extras=extras))
+        arrays = EpisodeArrays((observations,), actions, rewards, successors, action=action, extras=extras)
+        return check_rows(arrays, *self._flags())
 
     def episodes(self, group: str) -> Iterator[Episode]:
         """Yield the episodes, a million flags in RAM at a time."""
-        file = self._file
-        terminals = file.column("terminals")
-        cuts = [file.column(name) for name in (TIMEOUTS, EPISODE_ENDS) if name in file.names]
+        terminals, *cuts = self._flags()
         if any(len(column) != len(terminals) for column in cuts) or not len(terminals):
             raise DamagedDataError(f"terminals and {TIMEOUTS} have different lengths, or none; make the file again")
         for column in (terminals, *cuts):
@@ -102,6 +97,11 @@ class RowsFile:
                 start = first + at + 1
         if start < len(terminals):
             yield Episode(group, start, len(terminals), False, False)
+
+    def _flags(self) -> list[Column]:
+        """Return ``terminals``, and the other arrays of flags that are there."""
+        names = ("terminals", *(name for name in (TIMEOUTS, EPISODE_ENDS) if name in self._file.names))
+        return list(map(self._file.column, names))
 
     def _ends(self, terminals: Column, cuts: list[Column], first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Return which of these rows terminate an episode, and which truncate one."""
