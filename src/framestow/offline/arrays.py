@@ -16,9 +16,11 @@ robomimic  HDF5 of demonstrations: ``data/demo_0/obs/KEY``, ``data/demo_0/action
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -180,22 +182,29 @@ class ArrayData:
         check_transfer(memory, progress)
         notes = match_extras(memory, self.file_settings.extras, self.path)
         result = Transferred(left_out=dict(self.left_out), notes=[*self.notes, *notes])
-        names = memory.inner.settings.extras.names
         with self._layout.open(self.path, self._choice) as data:
-            for episode in self._episodes:
-                arrays = data.arrays(episode.group)
+            for group, episodes in itertools.groupby(self._episodes, attrgetter("group")):
+                arrays = data.arrays(group)
                 row_bytes = sum(column.row_bytes for column in arrays.observations)
-                num_left = arrays.num_steps(episode)
-                result.episodes += num_left > 0
-                for observation, action, reward, successor, extras in arrays.steps(episode):
-                    num_left -= 1
-                    flags = not num_left and episode.terminated, not num_left and episode.truncated
-                    given = {name: extras[name] for name in names} or None
-                    memory.add(observation, action, reward, successor, *flags, env_ids=0, extras=given)
-                    result.transitions += 1
-                    if not result.transitions % STEPS_PER_PROGRESS:
-                        progress(result.transitions * row_bytes, self.num_steps * row_bytes)
+                for episode in episodes:
+                    num_steps = arrays.num_steps(episode)
+                    result.episodes += num_steps > 0
+                    for _ in _append(memory, arrays, episode, num_steps):
+                        result.transitions += 1
+                        if not result.transitions % STEPS_PER_PROGRESS:
+                            progress(result.transitions * row_bytes, self.num_steps * row_bytes)
         return result
+
+
+def _append(memory: ReplayMemory, arrays: EpisodeArrays, episode: Episode, num_left: int) -> Iterator[None]:
+    """Append the first ``num_left`` steps of an episode, and yield after each."""
+    names = memory.inner.settings.extras.names
+    for observation, action, reward, successor, extras in arrays.steps(episode):
+        num_left -= 1
+        flags = not num_left and episode.terminated, not num_left and episode.truncated
+        given = {name: extras[name] for name in names} or None
+        memory.add(observation, action, reward, successor, *flags, env_ids=0, extras=given)
+        yield
 
 
 class _Scan:
@@ -211,14 +220,13 @@ class _Scan:
     def take(self, data: OpenData, group: str) -> None:
         """Check the episodes of a group."""
         try:
-            episodes = list(data.episodes(group))
+            episodes, arrays = list(data.episodes(group)), data.arrays(group)
         except (DamagedDataError, InvalidStepError) as error:
             self._leave_out(error, group)
             return
+        self.first = self.first or arrays
         for episode in episodes:
             try:
-                arrays = data.arrays(group)
-                self.first = self.first or arrays
                 largest = _check(arrays, episode, self.first, self._num_actions, self._skip_bad)
             except (DamagedDataError, InvalidStepError) as error:
                 self._leave_out(error, group)

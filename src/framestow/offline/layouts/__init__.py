@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, get_args
 
 from framestow.checks import one_of
 from framestow.errors import InvalidSettingsError
-from framestow.interface import printable
+from framestow.interface import listed
 from framestow.offline.array_files import open_arrays
 from framestow.offline.layouts.d3rlpy import D3RLPY
 from framestow.offline.layouts.episode_arrays import Layout
@@ -54,7 +54,7 @@ def find_layout(path: Path, name: LayoutName | None) -> Layout:
     if path.is_dir():
         kinds = sorted({each.suffix or "no ending" for each in path.iterdir() if each.is_file()})[:MOST_NAMED]
         raise InvalidSettingsError(
-            f"{path}: it is a folder of files with {', '.join(map(printable, kinds)) or 'nothing in it'}, and nothing "
+            f"{path}: it is a folder of files with {listed(kinds) or 'nothing in it'}, and nothing "
             f"says how to read them; {_ways_out()}"
         )
     if path.suffix in OTHER_FILES:
@@ -64,7 +64,7 @@ def find_layout(path: Path, name: LayoutName | None) -> Layout:
     for layout in (D3RLPY, ROWS):
         if layout.fits(names):
             return layout
-    found = ", ".join(map(printable, sorted(names)[:MOST_NAMED])) or "none"
+    found = listed(sorted(names)[:MOST_NAMED]) or "none"
     if {"total_size", "columns"} <= names:
         raise InvalidSettingsError(
             f"{path}: d3rlpy 2.0 wrote it; load it there, and dump it with a newer version of d3rlpy"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 
 from framestow.checks import whole_number
@@ -48,7 +47,6 @@ class D3rlpyFile:
 
     def __init__(self, file: ArrayFile) -> None:
         self._file = file
-        self.arrays = lru_cache(maxsize=1)(self._open_arrays)  # for the check and the import of an episode
 
     @cached_property
     def settings(self) -> FileSettings:  # noqa: D102
@@ -71,9 +69,9 @@ class D3rlpyFile:
         terminated = bool(self._file.column(f"terminated_{group}").value())
         is_noted = f"truncated_{group}" in self._file.names
         truncated = bool(self._file.column(f"truncated_{group}").value()) if is_noted else not terminated
-        yield Episode(group, 0, len(self.arrays(group).actions), terminated, truncated)
+        yield Episode(group, 0, len(self._file.column(f"actions_{group}")), terminated, truncated)
 
-    def _open_arrays(self, group: str) -> EpisodeArrays:
+    def arrays(self, group: str) -> EpisodeArrays:  # noqa: D102
         file = self._file
         has_next = {f"{NEXT}_{group}", f"{NEXT}_{group}_0"} & file.names
         extras = {name: file.column(f"{EXTRA}{name}_{group}") for name in self.settings.extras.names}

@@ -16,7 +16,7 @@ import numpy as np
 from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import map_arrays
-from framestow.interface import printable
+from framestow.interface import listed
 from framestow.offline.array_files import PIECE_BYTES, Array, ArrayFile, Column
 from framestow.offline.file_settings import FileSettings
 from framestow.offline.transfer import MOST_NAMED
@@ -64,7 +64,10 @@ class OpenData(Protocol):
         """
 
     def arrays(self, group: str) -> EpisodeArrays:
-        """Return the arrays of a group, open until the next call; raise ``DamagedDataError`` as ``episodes``."""
+        """Return the arrays of a group, open until another group is read; raise ``DamagedDataError`` as ``episodes``.
+
+        Call it once for a group: it looks up each array.
+        """
 
     def notes(self) -> list[str]:
         """Return what to say of the groups that were read, one sentence each."""
@@ -190,7 +193,7 @@ def choose_keys(
     chosen = tuple(keys) or tuple(name for name in usual if name in file.names)[:1]
     missing = [key for key in chosen if key not in file.names]
     if missing or not chosen:
-        found = ", ".join(map(printable, sorted(file.names)[:MOST_NAMED])) or "none"
+        found = listed(sorted(file.names)[:MOST_NAMED]) or "none"
         raise InvalidSettingsError(
             f"{file.path}: it has no {' and no '.join(missing or usual)}, but the arrays {found}; choose those of an "
             "observation by keys=, --keys"

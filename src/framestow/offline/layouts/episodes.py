@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedDataError, InvalidSettingsError
-from framestow.interface import plural, printable
+from framestow.interface import listed, plural
 from framestow.offline.array_files import ArrayFile, Column, open_arrays
 from framestow.offline.file_settings import FileSettings
 from framestow.offline.layouts.episode_arrays import Choice, Episode, EpisodeArrays, choose_keys
@@ -99,7 +99,7 @@ class EpisodeFiles:
                 "discount for all"
             )
         if self._others:
-            named = ", ".join(map(printable, sorted(self._others)[:MOST_NAMED]))
+            named = listed(sorted(self._others)[:MOST_NAMED])
             notes.append(f"arrays that are not imported: {named}; keys=, --keys choose what an observation is")
         stacks = find_stack(self._shape) if self._shape else None
         if stacks is not None:

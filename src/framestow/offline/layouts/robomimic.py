@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from framestow.checks import as_flags
 from framestow.errors import InvalidSettingsError
-from framestow.interface import printable
+from framestow.interface import listed
 from framestow.offline.array_files import ArrayFile, open_arrays
 from framestow.offline.file_settings import FileSettings
 from framestow.offline.layouts.episode_arrays import Choice, Episode, EpisodeArrays, check_rows
@@ -46,7 +45,6 @@ class RobomimicFile:
 
     def __init__(self, file: ArrayFile, choice: Choice) -> None:
         self._file, self._choice = file, choice
-        self.arrays = lru_cache(maxsize=1)(self._open_arrays)  # for the check and the import of an episode
         self._num_terminated = 0
         self._others: set[str] = set()
 
@@ -63,8 +61,7 @@ class RobomimicFile:
             known = self._file.names_in(MASK) if MASK in self._file.names else []
             if key not in known:
                 raise InvalidSettingsError(
-                    f"filter_key is {key!r}: the file has {', '.join(map(printable, known)) or 'none'}; give one of "
-                    "these, or leave it out"
+                    f"filter_key is {key!r}: the file has {listed(known) or 'none'}; give one of these, or leave it out"
                 )
             names = self._file.texts(f"{MASK}/{key}")
         found = [(int(match[1]), name) for name in names if (match := DEMO.fullmatch(name))]
@@ -80,31 +77,29 @@ class RobomimicFile:
                 "robomimic takes it; a demonstration goes on after it as another episode"
             )
         if self._others:
-            named = ", ".join(map(printable, sorted(self._others)[:MOST_NAMED]))
+            named = listed(sorted(self._others)[:MOST_NAMED])
             notes.append(f"keys of the observations that are not imported: {named}")
         return notes
 
     def episodes(self, group: str) -> Iterator[Episode]:  # noqa: D102
-        arrays, dones = self.arrays(group), self._file.column(f"{DATA}/{group}/dones")
-        num_steps = len(arrays.actions)
+        dones = self._file.column(f"{DATA}/{group}/dones")
         flags = as_flags(f"{DATA}/{group}/dones", dones.read(0, len(dones)).reshape(-1))
-        check_rows(arrays, dones)
         start = 0
         for at in np.flatnonzero(flags).tolist():
             yield Episode(group, start, at + 1, True, False)
             start = at + 1
             self._num_terminated += 1
-        if start < num_steps:
-            yield Episode(group, start, num_steps, False, True)
+        if start < len(dones):
+            yield Episode(group, start, len(dones), False, True)
 
-    def _open_arrays(self, group: str) -> EpisodeArrays:
+    def arrays(self, group: str) -> EpisodeArrays:  # noqa: D102
         there = self._file.names_in(f"{DATA}/{group}")
         found = self._file.names_in(f"{DATA}/{group}/obs")
         keys = self._choice.keys or tuple(sorted(found))
         unknown = [key for key in keys if key not in found]
         if unknown:
             raise InvalidSettingsError(
-                f"keys has {unknown[0]!r}: the observations have {', '.join(map(printable, sorted(found)))}; use these"
+                f"keys has {unknown[0]!r}: the observations have {listed(sorted(found))}; use these"
             )
         self._others |= set(found) - set(keys)
         where = f"{DATA}/{group}"
@@ -112,5 +107,5 @@ class RobomimicFile:
             tuple(self._file.column(f"{where}/{name}/{key}") for key in keys) if name in there else ()
             for name in ("obs", "next_obs")
         )
-        actions, rewards = (self._file.column(f"{where}/{name}") for name in ("actions", "rewards"))
-        return check_rows(EpisodeArrays(observations, actions, rewards, successors, names=keys))
+        actions, rewards, dones = (self._file.column(f"{where}/{name}") for name in ("actions", "rewards", "dones"))
+        return check_rows(EpisodeArrays(observations, actions, rewards, successors, names=keys), dones)
