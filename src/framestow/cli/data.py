@@ -227,13 +227,10 @@ class ImportArrays:
                 filter_key=self.filter_key,
                 skip_bad=self.skip_bad,
             )
-        label = self.file.name if self.label is None else self.label
-        settings: dict[str, Any] = {"discount": 0.99, "label": label} | data.settings
-        settings |= {} if self.n_step is None else {"n_step": self.n_step}
-        discount = settings.pop("discount")
-        options = dataclasses.replace(self, discount=discount if self.discount is None else self.discount)
+        settings = {"discount": 0.99, "label": self.file.name} | data.settings
+        settings |= _given(self, "discount", "label", "n_step")
         spaces = data.observation_space, data.action_space
-        return _import(console, options, "arrays", data, data.num_steps, *spaces, **settings)
+        return _import(console, self, "arrays", data, data.num_steps, *spaces, **settings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -298,18 +295,17 @@ class ImportMemory:
             found = [saved for folder in self.old for saved in find_memories(folder)]
             memories = [MemoryData.open(one.folder, generation=one.generation, skip_bad=self.skip_bad) for one in found]
             group = MemoryGroup.of(memories, self.num_envs, keeps_labels=not self.leave_out_labels)
-        settings = group.settings | {"max_bytes": self.max_bytes}
-        for name in ("n_step", "stack_padding", "storage", "retention"):
-            settings |= {} if getattr(self, name) is None else {name: getattr(self, name)}
-        capacity = max(memories[0].memory.capacity, group.num_steps)
-        options = dataclasses.replace(
-            self,
-            capacity=capacity if self.capacity is None else self.capacity,
-            discount=settings.pop("discount") if self.discount is None else self.discount,
+        settings = group.settings | _given(
+            self, "discount", "max_bytes", "n_step", "retention", "stack_padding", "storage"
         )
-        settings.pop("discount", None)
         spaces = settings.pop("observation_space"), settings.pop("action_space")
-        return _import(console, options, "read", group, group.num_steps, *spaces, **settings)
+        capacity = max(memories[0].memory.capacity, group.num_steps)
+        return _import(console, self, "read", group, capacity, *spaces, **settings)
+
+
+def _given(options: ImportArrays | ImportMemory, *names: str) -> dict[str, Any]:
+    """Return the options of these names that are not ``None``."""
+    return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
 def _import(
@@ -317,18 +313,21 @@ def _import(
     options: ImportDqnReplay | ImportMinari | ImportArrays | ImportMemory,
     name: str,
     source: Source,
-    num_steps: int,
+    capacity: int,
     observation_space: Any,
     action_space: Any,
     **settings: Any,
 ) -> int:
-    """Import ``source`` into a new store, print the sizes before and after, and return the exit code."""
+    """Import ``source`` into a new store, print the sizes before and after, and return the exit code.
+
+    ``capacity`` is that of the store unless the options have one. ``settings`` precede the options' discount.
+    """
     from framestow import ReplayMemory  # noqa: PLC0415 -- slow import
     from framestow.offline.transfer import bytes_of, fill_path  # noqa: PLC0415
 
     start = time.monotonic()
-    capacity = num_steps if options.capacity is None else options.capacity
-    settings |= {"discount": options.discount, "seed": options.seed, "flush_every": None}
+    capacity = capacity if options.capacity is None else options.capacity
+    settings = {"discount": options.discount, "seed": options.seed, "flush_every": None} | settings
     try:
         with (
             fill_path(options.to) as folder,

@@ -312,7 +312,9 @@ class _Import:
         if mine.labels and not self._memory.inner.settings.labels:
             notes.append(f"labels are left out, since the new memory has none: {', '.join(dict.fromkeys(mine.labels))}")
         if self._data.sampler != "Uniform":
-            notes.append(f"the state of the sampler {self._data.sampler} is left out: priorities begin anew")
+            notes.append(
+                f"the state of the sampler {self._data.sampler} is left out: all transitions begin with one priority"
+            )
         return notes
 
     def _import_span(self, span: StepSpan) -> None:
