@@ -2,7 +2,7 @@
 
 A recipe that was chosen by its scores with some seeds scores better with these seeds than with others. So the seeds
 0 to 9 choose, and the reported figures are of seeds from 100 on. These are trained once for one recipe, and all of them
-are told. A game whose scores chose the recipe is marked.
+are reported. A game whose scores chose the recipe is marked.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def printable(text: str) -> str:
 
 
 def listed(names: Iterable[object]) -> str:
-    r"""Return names with commas between them, each ``printable``: keys of a space may be a stranger's.
+    r"""Return names with commas between them, each ``printable``: keys of a space may hold any text.
 
     >>> print(listed(["camera", "\x1b[2J"]))
     camera, \x1b[2J

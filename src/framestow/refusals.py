@@ -1,4 +1,4 @@
-"""Every sentence that says why a step is refused.
+"""Every sentence that says why a step is refused, once its arguments are arrays (``checks.as_array``).
 
 ``docs/refused-steps.md`` is written from this table, and ``tests/replay/test_refusals.py`` makes each row happen. Rows
 stand in the order of ``add``: of two faults, the one that stands first is named. ``append`` checks its frames last.

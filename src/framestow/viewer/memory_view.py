@@ -146,7 +146,7 @@ class MemoryView:
                 raise LookupError(f"{name!r} is no resource: it has too many or too few numbers; {error}") from error
 
     def enter_child(self) -> None:
-        """Make the locks anew, which a thread of the parent may hold while it makes a resource."""
+        """Replace the locks, which a thread of the parent may hold while it makes a resource."""
         self._lock, self._lock_of_charts = threading.Lock(), threading.Lock()
 
     @property
