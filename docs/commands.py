@@ -20,8 +20,7 @@ PAGE = Path(__file__).with_name("commands.md")
 COLUMNS = "80"  # the width of the texts
 HEAD = """# Commands
 
-What each command of `framestow` prints with `--help`; `python docs/commands.py` writes this page. [Get
-started](get-started.md#from-the-command-line) has a line for each.
+What each command of `framestow` prints with `--help`; `python docs/commands.py` writes this page.
 
 | command | does | needs |
 |---|---|---|
