@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from framestow.checks import folder_path
 from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
-from framestow.interface import warn_caller
+from framestow.interface import plural, warn_caller
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.steps.ring_steps import SPAN
 from framestow.replay.steps.step_store import steps_in_pieces
@@ -99,8 +99,8 @@ def refuse_other_rows(memory: ReplayMemory) -> None:
         are_rows = are_rows and bool((windows.env_ids == indices % num_envs).all())
     if not are_rows:
         raise IncompatibleError(
-            f"memory {memory.directory} has rows without a step of each of its {num_envs} environments: the buffer "
-            "numbers steps by row and environment; give another directory, or use a ReplayMemory"
+            f"memory {memory.directory} has rows without a step of each of its {plural(num_envs, 'environment')}: the "
+            "buffer numbers steps by row and environment; give another directory, or use a ReplayMemory"
         )
 
 
