@@ -12,9 +12,10 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import SyncVectorEnv
 
-from framestow.envs import Recorder, SerialVectorEnv
+from framestow.envs import Recorder, SerialVectorEnv, WorkerVectorEnv
 from framestow.envs.vector.foreign_envs import check_reset, check_step
 from framestow.errors import EnvironmentFailedError, InvalidSettingsError, InvalidStepError
+from framestow.integrations.classic import DummyVecEnv
 from framestow.integrations.gymnasium import FrameStack, VectorFrameStack
 from oracles.numbered_frames import SHAPE, ListSink, NumberedEnv
 
@@ -26,7 +27,19 @@ def made(kind: str, *, methods=(), module="elsewhere", **attributes):
     return type(kind, (), {"__module__": module, **dict.fromkeys(methods, lambda self, *_: None), **attributes})()
 
 
-OLD_GYM = made("Env", methods=("reset", "step"), module="gym.core", metadata={}, **SPACES)
+def reset_with_seed(self, *, seed=None, options=None):
+    return np.zeros(SHAPE, np.uint8), {}
+
+
+def reset_without_seed(self):
+    return np.zeros(SHAPE, np.uint8)
+
+
+def of_gym(reset):
+    return made("Env", methods=("step",), module="gym.core", metadata={}, reset=reset, **SPACES)
+
+
+OLD_GYM = of_gym(reset_with_seed)
 VEC_ENV = made("DummyVecEnv", methods=("reset", "step_async", "step_wait", "get_images"), num_envs=2, **SPACES)
 FOREIGN = {
     "gym": (OLD_GYM, "an environment of gym", "shimmy.GymV26CompatibilityV0(env=env)"),
@@ -69,13 +82,26 @@ def test_each_kind_gets_one_form_of_error_wherever_it_is_given(take, begins, env
     assert way_out in str(error.value).rpartition(";")[2]
 
 
-@pytest.mark.parametrize(("version", "wrapper"), [("0.26.2", "GymV26"), ("0.21.0", "GymV21"), ("0.9", "GymV21")])
-def test_the_wrapper_of_gym_is_that_of_its_version(version, wrapper, monkeypatch):
+@pytest.mark.parametrize(
+    ("version", "reset", "wrapper"),
+    [
+        ("0.26.2", reset_with_seed, "GymV26"),
+        ("0.26.2", lambda self, **options: None, "GymV26"),
+        ("0.26.2", reset_without_seed, "GymV21"),  # written for an older one
+        ("0.24.1", reset_with_seed, "GymV21"),  # has both, and four values
+        ("0.9", reset_without_seed, "GymV21"),
+    ],
+)
+def test_the_wrapper_of_gym_is_that_of_its_version_and_of_the_environments_reset(version, reset, wrapper, monkeypatch):
+    inner = of_gym(reset)
+    wrapped = of_gym(reset_with_seed)  # a wrapper of gym takes a seed whatever it wraps
+    type(wrapped).unwrapped = inner
     monkeypatch.setitem(__import__("sys").modules, "gym", SimpleNamespace(__version__=version))
 
-    with pytest.raises(InvalidSettingsError, match=re.escape(f"gym {version}: it must be an env")) as error:
-        SerialVectorEnv([lambda: OLD_GYM])
-    assert f"shimmy.{wrapper}CompatibilityV0(env=env)" in str(error.value)
+    for env in (inner, wrapped):
+        with pytest.raises(InvalidSettingsError, match=re.escape(f"gym {version}: it must be an env")) as error:
+            SerialVectorEnv([lambda env=env: env])
+        assert f"shimmy.{wrapper}CompatibilityV0(env=env)" in str(error.value)
 
 
 @pytest.mark.parametrize("extra", [{}, {"num_envs": 1, "single_observation_space": SPACES["observation_space"]}])
@@ -85,6 +111,36 @@ def test_an_environment_without_metadata_is_told_to_derive_from_gymnasiums(extra
 
     with pytest.raises(InvalidSettingsError, match=r"elsewhere\.Walk, which has no metadata.*gymnasium\.Env"):
         take()
+
+
+def test_an_environment_without_render_mode_is_told_to_derive_from_gymnasiums():
+    env = made("Walk", methods=("step",), reset=reset_with_seed, metadata={}, **SPACES)
+
+    with pytest.raises(InvalidSettingsError, match=r"elsewhere\.Walk, which has no render_mode.*gymnasium\.Env"):
+        SerialVectorEnv([lambda: env])
+
+
+class OldReset(gymnasium.Env):
+    """A script for old gym in which only the import was changed."""
+
+    observation_space, action_space = SPACES["observation_space"], SPACES["action_space"]
+    reset = reset_without_seed
+
+    def step(self, action):
+        return np.zeros(SHAPE, np.uint8), 0.0, False, {}
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (SerialVectorEnv, InvalidSettingsError),
+        (DummyVecEnv, InvalidSettingsError),
+        (WorkerVectorEnv, EnvironmentFailedError),
+    ],
+)
+def test_a_reset_that_takes_no_seed_is_refused_where_the_environment_is_made(make, error):
+    with pytest.raises(error, match=r"env_fns\[0\] returned .*OldReset, whose reset takes no seed: .*; give it both"):
+        make([OldReset])
 
 
 class OtherStep(gymnasium.Env):

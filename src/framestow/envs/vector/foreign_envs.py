@@ -6,6 +6,7 @@ that none of the libraries is imported.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +32,13 @@ def require_env(what: str, env: Any, way_out: str) -> None:
     refuse_foreign(what, env)
     if not (hasattr(env, "observation_space") and hasattr(env, "action_space")):
         raise InvalidSettingsError(f"{what} {env!r}: it must return an environment; {way_out}")
-    _require_metadata(what, env)
+    _require_attribute(what, env, "metadata")
+    _require_attribute(what, env, "render_mode")
+    if not _takes(env.reset, "seed"):
+        raise InvalidSettingsError(
+            f"{what} {_name(env)}, whose reset takes no seed: Gymnasium's is reset(*, seed=None, options=None) and "
+            "returns observation and info; give it both arguments, and let step return five values"
+        )
 
 
 def require_vector_env(env: Any) -> None:
@@ -44,7 +51,7 @@ def require_vector_env(env: Any) -> None:
         else:
             way_out = "use SerialVectorEnv([lambda: env])"
         raise InvalidSettingsError(f"env is {env}: it must be a vector environment of Gymnasium; {way_out}")
-    _require_metadata("env is", env)
+    _require_attribute("env is", env, "metadata")
 
 
 def check_step(what: str, values: Any) -> None:
@@ -55,7 +62,7 @@ def check_step(what: str, values: Any) -> None:
     if count == 5:
         return
     if count == 4:
-        way_out = f"the old interface of gym has 4; wrap it in {_shimmy('V21')}(env=env)"
+        way_out = f"return these five, or wrap an environment of old gym in {_shimmy('V21')}(env=env)"
     elif count == 6:
         way_out = "Safety-Gymnasium has 6; wrap it in safety_gymnasium.wrappers.SafetyGymnasium2Gymnasium(env)"
     else:
@@ -68,8 +75,8 @@ def check_reset(what: str, values: Any) -> None:
     """Raise ``InvalidStepError`` unless a ``reset`` returned two values."""
     if not (isinstance(values, (tuple, list)) and len(values) == 2):
         raise InvalidStepError(
-            f"reset of {what} returned {type(values).__name__}: Gymnasium's has 2 values (observation, info); the old "
-            f"interface of gym has the observation alone: wrap it in {_shimmy('V21')}(env=env)"
+            f"reset of {what} returned {type(values).__name__}: Gymnasium's has 2 values (observation, info); return "
+            f"both, or wrap an environment of old gym in {_shimmy('V21')}(env=env)"
         )
 
 
@@ -81,6 +88,8 @@ def _find_kind(env: Any) -> tuple[str, str] | None:
     if any(base.__module__.partition(".")[0] == "gym" for base in type(env).__mro__):
         version = getattr(sys.modules.get("gym"), "__version__", "0.26")
         is_new = tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) >= (0, 26)
+        # gym 0.26 also plays environments that were written for older ones; only their own reset tells them apart.
+        is_new = is_new and _takes(getattr(env, "unwrapped", env).reset, "seed")
         return f"an environment of gym {version}", f"wrap it in {_shimmy('V26' if is_new else 'V21')}(env=env)"
     return None
 
@@ -97,10 +106,19 @@ def _is_vectorized(env: Any) -> bool:
     return _has(env, "num_envs", "single_observation_space")
 
 
-def _require_metadata(what: str, env: Any) -> None:
-    if not hasattr(env, "metadata"):
+def _takes(function: Callable[..., Any], argument: str) -> bool:
+    """Return whether a function takes this argument by name; True also for a compiled one."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return True
+    return argument in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+
+def _require_attribute(what: str, env: Any, name: str) -> None:
+    if not hasattr(env, name):
         raise InvalidSettingsError(
-            f"{what} {_name(env)}, which has no metadata: an environment of Gymnasium has it; derive its class from "
+            f"{what} {_name(env)}, which has no {name}: an environment of Gymnasium has it; derive its class from "
             "gymnasium.Env"
         )
 
