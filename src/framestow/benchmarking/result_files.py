@@ -51,11 +51,15 @@ def command_line(arguments: Sequence[str]) -> str:
     return " ".join([start, *map(shlex.quote, arguments[1:])])
 
 
-def source() -> dict[str, str]:
-    """Return the date, and the commit if this is a checkout: ``-dirty`` marks one with changes, not of results."""
+def source(result: Path | None = None) -> dict[str, str]:
+    """Return the date, and the commit of the checkout: ``-dirty`` marks one with changes, not of results.
+
+    The checkout of framestow is the one that will have ``result``, else the one of this package; there may be none.
+    """
     found = {"date": datetime.datetime.now().astimezone().date().isoformat()}
-    checkout = Path(__file__).parents[3]
-    if (checkout / ".git").exists() and (git := shutil.which("git")):
+    folders = [*(result.absolute().parents if result else ()), *Path(__file__).parents]
+    checkout = next((each for each in folders if (each / ".git").exists() and (each / "src/framestow").is_dir()), None)
+    if checkout is not None and (git := shutil.which("git")):
         here = [git, "-C", str(checkout)]
         name = subprocess.run([*here, "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=False)
         changes = [*here, "diff", "--quiet", "HEAD", "--", ".", ":!*.json", ":!benchmarks/results"]
@@ -71,6 +75,6 @@ def write_result(path: Path, figures: dict[str, Any], command: str | None = None
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     command = command_line(sys.argv) if command is None else command
-    entries = {"command": command, **source(), "machine": machine(), **figures}
+    entries = {"command": command, **source(path), "machine": machine(), **figures}
     write_atomically(path, (json.dumps(entries, indent=1) + "\n").encode(), is_durable=False)
     return path
