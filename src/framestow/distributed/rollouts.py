@@ -165,7 +165,9 @@ class Rollouts(Closing):
         num_actors: Number of actors; ``replay.num_envs`` is a multiple of it.
         steps_per_call: Steps of each environment between two reports, and between two versions of the weights.
         weights: The first weights of the policies.
-        reward_limit, autoreset_mode, last_frame: Arguments of each actor's ``Recorder``.
+        reward_limit: As of ``Recorder``, for each actor.
+        autoreset_mode: As of ``Recorder``.
+        last_frame: As of ``Recorder``.
         priority: Initial priorities of transitions from their n-step TD errors, if the policies give values;
             ``None`` gives new transitions the largest priority so far.
         start: Starts the actors; Ray actors by default.

@@ -210,7 +210,10 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     uniform, of which the thousandth warns. examples/stable_baselines3_prioritized.py does it for ``DQN``, in 20 lines.
 
     Arguments:
-        alpha, beta, final_beta, annealed_over: as of ``Prioritized``.
+        alpha: As of ``Prioritized``.
+        beta: As of ``Prioritized``.
+        final_beta: As of ``Prioritized``.
+        annealed_over: As of ``Prioritized``.
     """
 
     def __init__(
