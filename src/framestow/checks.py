@@ -30,7 +30,9 @@ def whole_number(name: str, value: Any, least: int, most: float = math.inf, *, r
     Raises:
         InvalidSettingsError: another type, or a number below ``least`` or above ``most``; the message has the ``rule``.
 
-    >>> whole_number("stack", np.int64(4), 1, rule="an observation has at least 1 frame")
+    >>> whole_number(
+    ...     "stack", np.int64(4), 1, rule="an observation has at least 1 frame"
+    ... )
     4
     """
     try:
@@ -232,7 +234,12 @@ def check_rows(
         InvalidSettingsError: they are no integers.
         InvalidStepError: ``values`` have another shape than ``(*indices.shape, *row_shape)``.
 
-    >>> [array.tolist() for array in check_rows([[3, -1], [4, 5]], "rewards", [[0.5, 0.0], [1.5, 2.5]])]
+    >>> [
+    ...     array.tolist()
+    ...     for array in check_rows(
+    ...         [[3, -1], [4, 5]], "rewards", [[0.5, 0.0], [1.5, 2.5]]
+    ...     )
+    ... ]
     [[3, 4, 5], [0.5, 1.5, 2.5]]
     """
     asked, array = check_indices(indices), as_array(name, values, InvalidStepError)

@@ -131,7 +131,9 @@ def printable(text: str) -> str:
 
     These are control characters, line breaks, bidi overrides, invisible characters and lone surrogates.
 
-    >>> printable("a\x1b]0;b\x07\n\u202ec\udc80 \u00e9") == r"a\x1b]0;b\x07\n\u202ec\udc80 é"
+    >>> printable(
+    ...     "a\x1b]0;b\x07\n\u202ec\udc80 \u00e9"
+    ... ) == r"a\x1b]0;b\x07\n\u202ec\udc80 é"
     True
     """
     if text.isprintable():

@@ -101,7 +101,11 @@ def to_jax(batch: Batch | SequenceBatch, device: jax.Device | None = None) -> Ja
     >>> memory.append([3], [0.5], [False], [True], np.ones((1, 2, 2), np.uint8))
     array([0])
     >>> batch = to_jax(memory.sample(8))
-    >>> batch.next_observation.shape, batch.next_observation[0, :, 0, 0].tolist(), batch.reward.dtype
+    >>> (
+    ...     batch.next_observation.shape,
+    ...     batch.next_observation[0, :, 0, 0].tolist(),
+    ...     batch.reward.dtype,
+    ... )
     ((8, 3, 2, 2), [0, 0, 1], dtype('float32'))
     """
     batch, device = check_batch(batch), jax.local_devices()[0] if device is None else check_device(device)

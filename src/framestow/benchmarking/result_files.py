@@ -38,7 +38,10 @@ def machine() -> dict[str, Any]:
 def command_line(arguments: Sequence[str]) -> str:
     """Return ``arguments``, in the form of ``sys.argv``, as a user would type them, without the path to the program.
 
-    >>> command_line(["/opt/bin/framestow", "bench", "Pong"]), command_line(["/src/benchmarks/packing.py"])
+    >>> (
+    ...     command_line(["/opt/bin/framestow", "bench", "Pong"]),
+    ...     command_line(["/src/benchmarks/packing.py"]),
+    ... )
     ('framestow bench Pong', 'python benchmarks/packing.py')
     """
     program = Path(arguments[0])

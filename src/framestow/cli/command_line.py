@@ -92,7 +92,10 @@ def find_command(arguments: list[str]) -> tuple[CommandEntry, list[str]]:
     Raises:
         InvalidSettingsError: there is none; the message has the one that is meant, or the nearest name.
 
-    >>> find_command(["import", "minari", "--help"])[1], find_command(["verify", "runs"])[1]
+    >>> (
+    ...     find_command(["import", "minari", "--help"])[1],
+    ...     find_command(["verify", "runs"])[1],
+    ... )
     (['--help'], ['runs'])
     """
     if arguments[0] in MEANT:

@@ -151,7 +151,10 @@ def _cell(value: float | None) -> str:
 def shorten_number(value: float) -> str:
     """Format a number in at most eleven characters.
 
-    >>> [shorten_number(value) for value in (0, 12.5, -3.25, 123_456, 12_345_678, 50_000_000_000)]
+    >>> [
+    ...     shorten_number(value)
+    ...     for value in (0, 12.5, -3.25, 123_456, 12_345_678, 50_000_000_000)
+    ... ]
     ['0', '12.5', '-3.25', '123,456', '12,345,678', '50,000 M']
     """
     if abs(value) >= 1_000_000_000:

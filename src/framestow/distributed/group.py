@@ -444,7 +444,10 @@ def split_rows(masses: Masses, num_rows: int, random: float) -> Indices:
     The mean over ``random``, uniform in [0, 1), is exactly ``num_rows * masses / sum``, and each count differs from it
     by less than 1. So the marginals are those of independent draws, with a lower variance.
 
-    >>> [split_rows(np.array([3.0, 1.0]), 2, random).tolist() for random in (0.0, 0.4, 0.5, 0.9)]
+    >>> [
+    ...     split_rows(np.array([3.0, 1.0]), 2, random).tolist()
+    ...     for random in (0.0, 0.4, 0.5, 0.9)
+    ... ]
     [[1, 1], [1, 1], [2, 0], [2, 0]]
     """
     edges = np.concatenate([[0.0], np.cumsum(masses)])

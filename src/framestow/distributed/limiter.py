@@ -27,7 +27,10 @@ class SampleToInsertRatio:
 
     >>> from framestow.distributed import SampleToInsertRatio
     >>> limiter = SampleToInsertRatio(samples_per_insert=8, min_size=100, error=400)
-    >>> limiter.may_sample(32, inserts=99, samples=0, size=99), limiter.may_sample(32, inserts=100, samples=0, size=100)
+    >>> (
+    ...     limiter.may_sample(32, inserts=99, samples=0, size=99),
+    ...     limiter.may_sample(32, inserts=100, samples=0, size=100),
+    ... )
     (False, True)
     >>> limiter.inserts_left(inserts=100, samples=0, size=100)
     50

@@ -78,9 +78,23 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
     >>> import numpy as np
     >>> from framestow import FrameSpec
     >>> from framestow.distributed import ShardedReplay, start_local_shards
-    >>> replay = ShardedReplay(100, FrameSpec((2, 2)), 4, shards=2, num_envs=2, seed=0, start=start_local_shards)
+    >>> replay = ShardedReplay(
+    ...     100,
+    ...     FrameSpec((2, 2)),
+    ...     4,
+    ...     shards=2,
+    ...     num_envs=2,
+    ...     seed=0,
+    ...     start=start_local_shards,
+    ... )
     >>> replay.begin(np.zeros((2, 2, 2), np.uint8))
-    >>> replay.append([1, 3], [0.5, 0.5], [False, False], [True, True], np.ones((2, 2, 2), np.uint8))
+    >>> replay.append(
+    ...     [1, 3],
+    ...     [0.5, 0.5],
+    ...     [False, False],
+    ...     [True, True],
+    ...     np.ones((2, 2, 2), np.uint8),
+    ... )
     >>> replay.flush()
     >>> sorted(set(replay.sample(32).action.tolist()))
     [1, 3]

@@ -189,7 +189,9 @@ class ArraySpec:
     def of(self, observation: Any) -> npt.NDArray[Any]:
         """Return a view of this array's frames in ``observation``, as they are stored.
 
-        >>> ArraySpec(("arm", 0), FrameSpec((1,)), has_axes=False).of({"arm": (np.array([7, 8]),)}).tolist()
+        >>> ArraySpec(("arm", 0), FrameSpec((1,)), has_axes=False).of(
+        ...     {"arm": (np.array([7, 8]),)}
+        ... ).tolist()
         [[7], [8]]
         """
         for key in self.path:

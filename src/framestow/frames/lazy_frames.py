@@ -108,7 +108,11 @@ class LazyFrames(LazyArray):
     >>> import numpy as np
     >>> from framestow.integrations.gymnasium import LazyFrames
     >>> frames = [np.full((84, 84), step, np.uint8) for step in range(5)]
-    >>> first, second = LazyFrames(frames[:4]), LazyFrames(frames[1:])  # three frames are shared
+    >>> # three frames are shared
+    >>> first, second = (
+    ...     LazyFrames(frames[:4]),
+    ...     LazyFrames(frames[1:]),
+    ... )
     >>> first
     LazyFrames(shape=(4, 84, 84), dtype=uint8)
     >>> np.asarray(second)[:, 0, 0], second[3] is frames[4]

@@ -23,7 +23,10 @@ def map_arrays(change: Callable[..., Any], arrays: Any, *others: Any) -> Any:
     ``others`` have the same structure, and give ``change`` one more argument each.
 
     >>> import numpy as np
-    >>> map_arrays(len, {"camera": np.zeros((3, 8, 8)), "joints": (np.zeros(3), np.zeros(3))})
+    >>> map_arrays(
+    ...     len,
+    ...     {"camera": np.zeros((3, 8, 8)), "joints": (np.zeros(3), np.zeros(3))},
+    ... )
     {'camera': 3, 'joints': (3, 3)}
     """
     if type(arrays) is np.ndarray:  # the usual case first; a Mapping is slow to ask for
@@ -50,7 +53,12 @@ class ObservationSpec:
     ``arrays`` are in depth-first order: dicts by ascending key, tuples by number. So the order of keys in a space does
     not matter. ``structure`` is nested like the observation, with each array's index in ``arrays`` in its place.
 
-    >>> spec = observation_spec({"joints": FrameSpec((7,), np.float32), "camera": FrameSpec((64, 64, 3))})
+    >>> spec = observation_spec(
+    ...     {
+    ...         "joints": FrameSpec((7,), np.float32),
+    ...         "camera": FrameSpec((64, 64, 3)),
+    ...     }
+    ... )
     >>> [array.key for array in spec.arrays], spec.nbytes, spec.structure
     (['camera', 'joints'], 12316, {'camera': 0, 'joints': 1})
     >>> frames = [frame.empty(2) for frame in spec.frame_specs]
@@ -142,7 +150,11 @@ def space_of(spec: ObservationSpec) -> Any:
 
     A number in a dict or tuple is its NumPy dtype.
 
-    >>> space_of(observation_spec({"joints": FrameSpec((7,), np.float32), "lives": np.dtype(np.int64)}))["lives"]
+    >>> space_of(
+    ...     observation_spec(
+    ...         {"joints": FrameSpec((7,), np.float32), "lives": np.dtype(np.int64)}
+    ...     )
+    ... )["lives"]
     dtype('int64')
     """
     return spec.arrange([array.frame if array.has_axes else array.frame.dtype for array in spec.arrays])
@@ -176,7 +188,9 @@ def refuse_none(name: str, given: Any) -> None:
 def as_native(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Return an array of a dtype equal to ``dtype`` as native code takes it: aligned, in C order, named as ``dtype``.
 
-    >>> as_native(np.zeros(3, np.longlong), np.dtype(np.int64)).dtype.char == np.dtype(np.int64).char
+    >>> as_native(
+    ...     np.zeros(3, np.longlong), np.dtype(np.int64)
+    ... ).dtype.char == np.dtype(np.int64).char
     True
     """
     return np.require(array, requirements=["C", "ALIGNED"]).view(dtype)
@@ -185,7 +199,10 @@ def as_native(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]
 def equal_rows(some: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Return which rows of two arrays of equal shape and dtype are equal, bit for bit.
 
-    >>> equal_rows(np.array([[1.0, np.nan], [0.0, 2.0]]), np.array([[1.0, np.nan], [-0.0, 2.0]]))
+    >>> equal_rows(
+    ...     np.array([[1.0, np.nan], [0.0, 2.0]]),
+    ...     np.array([[1.0, np.nan], [-0.0, 2.0]]),
+    ... )
     array([ True, False])
     """
     if some[:1].size == 0:

@@ -47,7 +47,8 @@ def join_channels(
 
     ``num_leading``: number of axes before the frames, each of which is in C order.
 
-    >>> join_channels(np.array([[[[1, 2], [3, 4]], [[5, 6], [7, 8]]]])).tolist()  # two frames of two pixels
+    >>> # two frames of two pixels
+    >>> join_channels(np.array([[[[1, 2], [3, 4]], [[5, 6], [7, 8]]]])).tolist()
     [[[1, 2, 5, 6], [3, 4, 7, 8]]]
     """
     *sides, channels = stacks.shape[num_leading + 1 :]

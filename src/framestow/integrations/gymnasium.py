@@ -153,7 +153,11 @@ class VectorFrameStack(VectorWrapper):  # VectorWrapper has no type parameters i
     >>> from framestow.integrations.gymnasium import VectorFrameStack
     >>> env = VectorFrameStack(gymnasium.make_vec("CartPole-v1", num_envs=2), 3)
     >>> observations, infos = env.reset(seed=0)
-    >>> observations, np.asarray(observations[1]).shape, env.single_observation_space.shape
+    >>> (
+    ...     observations,
+    ...     np.asarray(observations[1]).shape,
+    ...     env.single_observation_space.shape,
+    ... )
     (LazyFramesBatch(shape=(2, 3, 4), dtype=float32), (3, 4), (3, 4))
 
     ``autoreset_mode`` and ``last_frame`` are those of ``Recorder``: ``None`` reads the mode from the environment, and

@@ -55,7 +55,12 @@ class ArrayData:
     ::
 
         data = ArrayData.open("hopper-medium.hdf5")
-        memory = ReplayMemory(data.num_steps, data.observation_space, data.action_space, **data.settings)
+        memory = ReplayMemory(
+            data.num_steps,
+            data.observation_space,
+            data.action_space,
+            **data.settings,
+        )
         transferred = data.import_into(memory)
 
     Without ``next_observations``, the next observation of a step is the observation of the next row. The file then does

@@ -124,7 +124,9 @@ class GzipArrayReader(Closing):
 def _parse_header(header: bytes) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
     """Return shape, dtype and whether it is in Fortran order, of the one form of header that ``numpy.save`` writes.
 
-    >>> _parse_header(b"{'descr': '<i4', 'fortran_order': False, 'shape': (1000000L,), }")
+    >>> _parse_header(
+    ...     b"{'descr': '<i4', 'fortran_order': False, 'shape': (1000000L,), }"
+    ... )
     ((1000000,), dtype('int32'), False)
     """
     fields, _, rest = header.decode("latin-1").partition(", 'shape': (")

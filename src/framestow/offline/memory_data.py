@@ -40,7 +40,9 @@ class MemoryData:
     ::
 
         data = MemoryData.open("stores/old")
-        memory = ReplayMemory(2_000_000, num_envs=data.num_envs, **data.settings | {"n_step": 3})
+        memory = ReplayMemory(
+            2_000_000, num_envs=data.num_envs, **data.settings | {"n_step": 3}
+        )
         transferred = data.import_into(memory)
 
     ====================  ============================================================================================

@@ -60,7 +60,11 @@ def export_minari(
 
     ::
 
-        export_minari(memory, "breakout/mine-v0", MinariDescription("breakout/mine-v0", "ALE/Breakout-v5"))
+        export_minari(
+            memory,
+            "breakout/mine-v0",
+            MinariDescription("breakout/mine-v0", "ALE/Breakout-v5"),
+        )
 
     Observations are those of the memory's space: single frames if it was built with ``stack``, otherwise whole ones.
     They are stored without loss (Minari's default is JPEG). An episode of T transitions has T + 1 of them, including

@@ -19,7 +19,9 @@ def from_stable_baselines3(buffer: Any, capacity: int | None = None, **settings:
 
     ::
 
-        memory = from_stable_baselines3(model.replay_buffer, directory="stores/first-run")
+        memory = from_stable_baselines3(
+            model.replay_buffer, directory="stores/first-run"
+        )
 
     Actions are as the buffer has them: those of a ``Box`` are scaled to -1 to 1. The oldest row of a full buffer with
     ``optimize_memory_usage`` is left out, since the buffer has overwritten its observation.

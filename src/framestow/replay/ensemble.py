@@ -38,10 +38,15 @@ class ReplayEnsemble(LacksCalls):
 
     >>> import numpy as np
     >>> from framestow import FrameSpec, ReplayEnsemble, ReplayMemory
-    >>> members = [ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, seed=seed) for seed in range(2)]
+    >>> members = [
+    ...     ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, seed=seed)
+    ...     for seed in range(2)
+    ... ]
     >>> for memory in members:
     ...     memory.begin(np.zeros((1, 2, 2), np.uint8))
-    ...     indices = memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
+    ...     indices = memory.append(
+    ...         [3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8)
+    ...     )
     >>> demonstrations, online = members
     >>> ensemble = ReplayEnsemble([demonstrations, online], [0.5, 0.5])
     >>> ensemble.sample(5).memory.tolist(), ensemble.sample(5).memory.tolist()

@@ -63,12 +63,23 @@ class ReplayMemory(MemoryProperties, Closing):
 
     >>> import numpy as np
     >>> from framestow import FrameSpec, ReplayMemory
-    >>> memory = ReplayMemory(capacity=100, observation_space=FrameSpec((84, 84, 4)), action_space=6)
-    >>> observation, next_observation = np.zeros((84, 84, 4), np.uint8), np.ones((84, 84, 4), np.uint8)
-    >>> memory.add(observation, 3, 0.5, next_observation, terminated=False, truncated=True)
+    >>> memory = ReplayMemory(
+    ...     capacity=100, observation_space=FrameSpec((84, 84, 4)), action_space=6
+    ... )
+    >>> observation, next_observation = (
+    ...     np.zeros((84, 84, 4), np.uint8),
+    ...     np.ones((84, 84, 4), np.uint8),
+    ... )
+    >>> memory.add(
+    ...     observation, 3, 0.5, next_observation, terminated=False, truncated=True
+    ... )
     array([0])
     >>> batch = memory.sample(32)
-    >>> batch.observation.shape, batch.next_observation[0, 0, 0].tolist(), float(batch.discount[0])
+    >>> (
+    ...     batch.observation.shape,
+    ...     batch.next_observation[0, 0, 0].tolist(),
+    ...     float(batch.discount[0]),
+    ... )
     ((32, 84, 84, 4), [1, 1, 1, 1], 0.9900000095367432)
 
     There are two ways to build a memory:
@@ -211,7 +222,8 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> from framestow import FrameSpec, ReplayMemory
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, num_envs=2)
         >>> memory.begin(np.zeros((2, 2, 2), np.uint8))
-        >>> memory.begin(np.ones((1, 2, 2), np.uint8), env_ids=[1])  # environment 1 starts again
+        >>> # environment 1 starts again
+        >>> memory.begin(np.ones((1, 2, 2), np.uint8), env_ids=[1])
 
         Arguments:
             frames: Array ``(len(env_ids), *space.shape)`` of the space's dtype; of a ``Dict`` or ``Tuple`` one such
@@ -240,11 +252,24 @@ class ReplayMemory(MemoryProperties, Closing):
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
-        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, extras={"log_prob": np.float32})
+        >>> memory = ReplayMemory(
+        ...     100, FrameSpec((2, 2)), 4, stack=4, extras={"log_prob": np.float32}
+        ... )
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
-        >>> memory.append([3], [0.5], [False], [True], np.ones((1, 2, 2), np.uint8), extras={"log_prob": [-1.5]})
+        >>> memory.append(
+        ...     [3],
+        ...     [0.5],
+        ...     [False],
+        ...     [True],
+        ...     np.ones((1, 2, 2), np.uint8),
+        ...     extras={"log_prob": [-1.5]},
+        ... )
         array([0])
-        >>> len(memory), memory.open_episodes.tolist()  # the episode is truncated: call begin next
+        >>> # the episode is truncated: call begin next
+        >>> (
+        ...     len(memory),
+        ...     memory.open_episodes.tolist(),
+        ... )
         (1, [False])
 
         Arguments:
@@ -289,12 +314,20 @@ class ReplayMemory(MemoryProperties, Closing):
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
-        >>> memory = ReplayMemory(100, FrameSpec((4, 84, 84)), 6)  # the environment's space: stacks of 4 frames
-        >>> frames = np.repeat(np.array([0, 0, 0, 0, 1, 2, 3], np.uint8), 84 * 84).reshape(7, 84, 84)
+        >>> # the environment's space: stacks of 4 frames
+        >>> memory = ReplayMemory(100, FrameSpec((4, 84, 84)), 6)
+        >>> frames = np.repeat(
+        ...     np.array([0, 0, 0, 0, 1, 2, 3], np.uint8), 84 * 84
+        ... ).reshape(7, 84, 84)
         >>> for t in range(3):
-        ...     _ = memory.add(frames[t : t + 4], 5, 1.0, frames[t + 1 : t + 5], t == 2, False)
+        ...     _ = memory.add(
+        ...         frames[t : t + 4], 5, 1.0, frames[t + 1 : t + 5], t == 2, False
+        ...     )
         >>> batch = memory.get([0, 2])  # each frame is stored once, and stacked again
-        >>> batch.observation[:, :, 0, 0].tolist(), batch.next_observation[:, :, 0, 0].tolist()
+        >>> (
+        ...     batch.observation[:, :, 0, 0].tolist(),
+        ...     batch.next_observation[:, :, 0, 0].tolist(),
+        ... )
         ([[0, 0, 0, 0], [0, 0, 1, 2]], [[0, 0, 0, 1], [0, 1, 2, 3]])
 
         ====================  ===================================================================================
@@ -409,10 +442,14 @@ class ReplayMemory(MemoryProperties, Closing):
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, Prioritized, ReplayMemory
-        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, sampler=Prioritized(), seed=0)
+        >>> memory = ReplayMemory(
+        ...     100, FrameSpec((2, 2)), 4, stack=4, sampler=Prioritized(), seed=0
+        ... )
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(2):
-        ...     _ = memory.append([step], [0.0], [False], [False], np.ones((1, 2, 2), np.uint8))
+        ...     _ = memory.append(
+        ...         [step], [0.0], [False], [False], np.ones((1, 2, 2), np.uint8)
+        ...     )
         >>> memory.update_priorities([0, 1], [0.0, -8.0])
         >>> set(memory.sample(32).action.tolist())
         {1}
@@ -457,7 +494,13 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, seed=0)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(10):
-        ...     _ = memory.append([0], [float(step)], [False], [step == 9], np.ones((1, 2, 2), np.uint8))
+        ...     _ = memory.append(
+        ...         [0],
+        ...         [float(step)],
+        ...         [False],
+        ...         [step == 9],
+        ...         np.ones((1, 2, 2), np.uint8),
+        ...     )
         >>> batch = memory.sample_sequences(16, length=5, borders="inside")
         >>> batch.observation.shape, set(np.diff(batch.reward).ravel().tolist())
         ((16, 5, 4, 2, 2), {1.0})
@@ -494,7 +537,9 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(3):
-        ...     _ = memory.append([0], [1.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8))
+        ...     _ = memory.append(
+        ...         [0], [1.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8)
+        ...     )
         >>> memory.sample_episodes(1).reward.tolist()
         [[1.0, 1.0, 1.0]]
 
@@ -515,7 +560,9 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(5):
-        ...     _ = memory.append([0], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
+        ...     _ = memory.append(
+        ...         [0], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8)
+        ...     )
         >>> [batch.index.tolist() for batch in memory.batches(2)]
         [[0, 1], [2, 3], [4]]
 
@@ -541,7 +588,9 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(3):
-        ...     _ = memory.append([step], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
+        ...     _ = memory.append(
+        ...         [step], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8)
+        ...     )
         >>> memory.get([2, 0]).action.tolist()
         [2, 0]
 
@@ -562,7 +611,9 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(3):
-        ...     _ = memory.append([step], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
+        ...     _ = memory.append(
+        ...         [step], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8)
+        ...     )
         >>> memory.steps_from([0, 2], length=2).index.tolist()
         [[0, 1], [2, -1]]
 
@@ -585,8 +636,13 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(3):
-        ...     _ = memory.append([0], [1.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8))
-        >>> memory.returns_to_go([0, 1, 2]).tolist(), memory.returns_to_go([0, 1, 2], discount=0.5).tolist()
+        ...     _ = memory.append(
+        ...         [0], [1.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8)
+        ...     )
+        >>> (
+        ...     memory.returns_to_go([0, 1, 2]).tolist(),
+        ...     memory.returns_to_go([0, 1, 2], discount=0.5).tolist(),
+        ... )
         ([3.0, 2.0, 1.0], [1.75, 1.5, 1.0])
 
         Arguments:
@@ -616,7 +672,9 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(2, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(5):
-        ...     _ = memory.append([0], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
+        ...     _ = memory.append(
+        ...         [0], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8)
+        ...     )
         >>> memory.sampleable_indices().tolist()
         [3, 4]
         """
@@ -631,7 +689,9 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(3):
-        ...     _ = memory.append([0], [1.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8))
+        ...     _ = memory.append(
+        ...         [0], [1.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8)
+        ...     )
         >>> [(episode.env_id, len(episode)) for episode in memory.episodes()]
         [(0, 3)]
 
@@ -647,11 +707,16 @@ class ReplayMemory(MemoryProperties, Closing):
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
-        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, n_step=2, discount=0.5)
+        >>> memory = ReplayMemory(
+        ...     100, FrameSpec((2, 2)), 4, stack=4, n_step=2, discount=0.5
+        ... )
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(3):
-        ...     _ = memory.append([0], [0.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8))
-        >>> memory.set_rewards([0, 1, 2], [1.0, 2.0, 4.0])  # each the reward of one step
+        ...     _ = memory.append(
+        ...         [0], [0.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8)
+        ...     )
+        >>> # each the reward of one step
+        >>> memory.set_rewards([0, 1, 2], [1.0, 2.0, 4.0])
         >>> memory.get([0, 1, 2]).reward.tolist()
         [2.0, 4.0, 4.0]
 
@@ -677,7 +742,9 @@ class ReplayMemory(MemoryProperties, Closing):
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
-        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, extras={"is_liked": np.bool_})
+        >>> memory = ReplayMemory(
+        ...     100, FrameSpec((2, 2)), 4, stack=4, extras={"is_liked": np.bool_}
+        ... )
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> frames, unknown = np.ones((1, 2, 2), np.uint8), {"is_liked": [False]}
         >>> for step in range(3):
@@ -702,7 +769,9 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, n_step=2)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(6):
-        ...     _ = memory.append([0], [1.0], [step == 5], [False], np.ones((1, 2, 2), np.uint8))
+        ...     _ = memory.append(
+        ...         [0], [1.0], [step == 5], [False], np.ones((1, 2, 2), np.uint8)
+        ...     )
         >>> memory.forget([3])  # the two-step return of step 2 includes it
         2
         >>> memory.sampleable_indices().tolist(), len(list(memory.episodes()))
@@ -730,12 +799,15 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> from framestow import FrameSpec, ReplayMemory
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
-        >>> _ = memory.append([0], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
+        >>> _ = memory.append(
+        ...     [0], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8)
+        ... )
         >>> memory.clear()
         >>> len(memory), memory.open_episodes.tolist()
         (0, [False])
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
-        >>> memory.append([0], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))  # no index is used twice
+        >>> # no index is used twice
+        >>> memory.append([0], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
         array([1])
 
         Settings, sampler and generator go on. In a ``directory``, the next flush writes it. Call it where steps are
@@ -819,7 +891,9 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> import tempfile
         >>> from framestow import FrameSpec, ReplayMemory
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     generation = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4).save(folder)
+        ...     generation = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4).save(
+        ...         folder
+        ...     )
         ...     ReplayMemory.load(folder, threads=4).capacity
         100
 
@@ -880,9 +954,13 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, directory=folder) as memory:
+        ...     with ReplayMemory(
+        ...         100, FrameSpec((2, 2)), 4, stack=4, directory=folder
+        ...     ) as memory:
         ...         memory.begin(np.zeros((1, 2, 2), np.uint8))
-        ...         _ = memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
+        ...         _ = memory.append(
+        ...             [3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8)
+        ...         )
         ...     float(ReplayMemory.open(folder).sample(1).reward[0])
         0.5
 

@@ -44,9 +44,17 @@ class TransitionDataset(IterableDataset[LoadedBatch]):
 
     ::
 
-        loader = DataLoader(TransitionDataset("stores/breakout", 32, seed=0), batch_size=None, num_workers=4)
+        loader = DataLoader(
+            TransitionDataset("stores/breakout", 32, seed=0),
+            batch_size=None,
+            num_workers=4,
+        )
         for batch in loader:  # endless
-            target = batch.reward + batch.discount * q(batch.next_observation.to("cuda")).max(1).values
+            target = (
+                batch.reward
+                + batch.discount
+                * q(batch.next_observation.to("cuda")).max(1).values
+            )
 
     Each worker opens the store for itself, read-only; all open the generation that was the newest when the dataset was
     made. Worker w of rank r draws in epoch e from ``(seed, r, w, e)``, however processes are started. An epoch begins

@@ -201,7 +201,9 @@ class RunFolder:
 def default_run_path(settings: Settings, now: datetime.datetime) -> Path:
     """Return the default run folder: game, preset, seed and the start time ``now``.
 
-    >>> default_run_path(Settings("Pong", seed=3), datetime.datetime(2026, 1, 31, 17, 45)).as_posix()
+    >>> default_run_path(
+    ...     Settings("Pong", seed=3), datetime.datetime(2026, 1, 31, 17, 45)
+    ... ).as_posix()
     'runs/Pong-baselines-s3-20260131-174500'
     """
     return Path("runs") / f"{settings.file_stem}-{settings.preset}-s{settings.seed}-{now:%Y%m%d-%H%M%S}"

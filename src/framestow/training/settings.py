@@ -64,7 +64,10 @@ class Settings:
     The recipe decides every setting that is not given and has no default of its own.
 
     >>> from framestow.training import Settings
-    >>> Settings("Pong", recipe="rainbow-lite").n_step, Settings("Pong", recipe="rainbow-lite", n_step=1).n_step
+    >>> (
+    ...     Settings("Pong", recipe="rainbow-lite").n_step,
+    ...     Settings("Pong", recipe="rainbow-lite", n_step=1).n_step,
+    ... )
     (3, 1)
 
     Raises:

@@ -26,7 +26,15 @@ def find_rom(game: str) -> str:
     Raises:
         UnknownGameError: the game is unknown (the message names the nearest games), or it needs two players.
 
-    >>> [find_rom(game) for game in ("Breakout", "SpaceInvaders", "space_invaders", "ALE/MsPacman-v5")]
+    >>> [
+    ...     find_rom(game)
+    ...     for game in (
+    ...         "Breakout",
+    ...         "SpaceInvaders",
+    ...         "space_invaders",
+    ...         "ALE/MsPacman-v5",
+    ...     )
+    ... ]
     ['breakout', 'space_invaders', 'space_invaders', 'ms_pacman']
     """
     roms_by_key = _roms_by_key()

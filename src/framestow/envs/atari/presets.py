@@ -208,7 +208,10 @@ def differing_fields(
     A field that the saved preset lacks, because it is older than the field, counts as its default. Fields in
     ``ignored`` are not compared.
 
-    >>> differing_fields({**find_preset("nature").to_dict(), "max_noops": 7}, find_preset("nature"))
+    >>> differing_fields(
+    ...     {**find_preset("nature").to_dict(), "max_noops": 7},
+    ...     find_preset("nature"),
+    ... )
     ['max_noops 7 against 30']
     """
     differing = []

@@ -211,7 +211,8 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
 
     Example::
 
-        recorder = Recorder(make_atari("Pong", num_envs=8), memory)  # memory with num_envs=8
+        # memory with num_envs=8
+        recorder = Recorder(make_atari("Pong", num_envs=8), memory)
         observations, infos = recorder.reset(seed=0)
         observations, rewards, terminated, truncated, infos = recorder.step(actions)
     """
@@ -311,7 +312,8 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
 
         Example::
 
-            recorder.add_extras(log_prob=log_probs)  # memory made with extras={"log_prob": np.float32}
+            # memory made with extras={"log_prob": np.float32}
+            recorder.add_extras(log_prob=log_probs)
         """
         self._extras.add(extras)
 

@@ -90,7 +90,12 @@ def finished_games(infos: Mapping[str, Any]) -> list[FinishedGame]:
 
     >>> import numpy as np
     >>> from framestow.envs import finished_games
-    >>> finished_games({"episode": {"r": np.array([0.0, 7.0]), "l": np.array([0, 90])}, "_episode": np.array([0, 1])})
+    >>> finished_games(
+    ...     {
+    ...         "episode": {"r": np.array([0.0, 7.0]), "l": np.array([0, 90])},
+    ...         "_episode": np.array([0, 1]),
+    ...     }
+    ... )
     [FinishedGame(env_id=1, score=7.0, agent_steps=90)]
     """
     games = []
@@ -111,7 +116,12 @@ def lost_episodes(infos: Mapping[str, Any]) -> dict[int, str]:
 
     >>> import numpy as np
     >>> from framestow.envs import lost_episodes
-    >>> lost_episodes({"episode_lost": np.array([None, "worker 1 died"]), "_episode_lost": np.array([False, True])})
+    >>> lost_episodes(
+    ...     {
+    ...         "episode_lost": np.array([None, "worker 1 died"]),
+    ...         "_episode_lost": np.array([False, True]),
+    ...     }
+    ... )
     {1: 'worker 1 died'}
     """
     if "episode_lost" not in infos:

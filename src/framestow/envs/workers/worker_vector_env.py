@@ -95,7 +95,9 @@ class WorkerVectorEnv(CheckedVectorEnv):
 
     Example::
 
-        env = WorkerVectorEnv([make_my_env] * 8, num_workers=4, on_worker_lost="restart", seed=0)
+        env = WorkerVectorEnv(
+            [make_my_env] * 8, num_workers=4, on_worker_lost="restart", seed=0
+        )
         observations, infos = env.reset()
     """
 

@@ -41,7 +41,7 @@ class ReplayBuffer:
 
     Drop-in for the buffer of homework 3 of Berkeley's deep RL course (``dqn_utils.py``, 2016 to 2018)::
 
-        from dqn_utils import ReplayBuffer                       # before
+        from dqn_utils import ReplayBuffer  # before
         from framestow.integrations.classic import ReplayBuffer  # after
 
     >>> import numpy as np
@@ -52,8 +52,14 @@ class ReplayBuffer:
     ...     buffer.store_effect(idx, action=step, reward=1.0, done=False)
     >>> buffer.encode_recent_observation()[0, 0].tolist()
     [0, 50, 51, 52]
-    >>> observations, actions, rewards, next_observations, done_mask = buffer.sample(2)
-    >>> observations.shape, next_observations[:, 0, 0, -1].tolist(), actions.tolist()
+    >>> observations, actions, rewards, next_observations, done_mask = (
+    ...     buffer.sample(2)
+    ... )
+    >>> (
+    ...     observations.shape,
+    ...     next_observations[:, 0, 0, -1].tolist(),
+    ...     actions.tolist(),
+    ... )
     ((2, 84, 84, 4), [52, 51], [1, 0])
 
     Arguments:

@@ -69,7 +69,10 @@ class MemoryEfficientAtariBuffer:
     >>> import numpy as np
     >>> from framestow.integrations.classic import MemoryEfficientAtariBuffer
     >>> buffer = MemoryEfficientAtariBuffer(capacity=100, stacked_frames=2, seed=0)
-    >>> black, grey = np.zeros((2, 84, 84), np.float32), np.full((2, 84, 84), 51 / 255, np.float32)
+    >>> black, grey = (
+    ...     np.zeros((2, 84, 84), np.float32),
+    ...     np.full((2, 84, 84), 51 / 255, np.float32),
+    ... )
     >>> black_then_grey = np.stack([black[0], grey[0]])
     >>> buffer.append((black, 3, 1.0, 1.0, black_then_grey, {"lives": 5}))
     >>> buffer.append((black_then_grey, 0, 0.0, 0.0, grey, {"lives": 4}))

@@ -2,7 +2,7 @@
 
 ::
 
-    from cleanrl_utils.buffers import ReplayBuffer           # before
+    from cleanrl_utils.buffers import ReplayBuffer  # before
     from framestow.integrations.cleanrl import ReplayBuffer  # after
 
 With the same seed, ``dqn_atari.py`` learns the same weights, bit for bit, until an episode is truncated. For the last

@@ -4,7 +4,7 @@ Tested with versions 2.7 to 2.9.
 
 ::
 
-    DQN("CnnPolicy", env)                                    # before
+    DQN("CnnPolicy", env)  # before
     DQN("CnnPolicy", env, replay_buffer_class=ReplayBuffer)  # after
 
 With the same seed, the agent learns the same weights, bit for bit. docs/libraries/stable-baselines3.md has differences.

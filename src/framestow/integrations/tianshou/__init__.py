@@ -2,7 +2,7 @@
 
 ::
 
-    from tianshou.data import VectorReplayBuffer                    # before
+    from tianshou.data import VectorReplayBuffer  # before
     from framestow.integrations.tianshou import VectorReplayBuffer  # after
 
 The buffers subclass Tianshou's buffers of the same names. They take the same arguments and draw the same indices from

@@ -2,8 +2,10 @@
 
 ::
 
-    TensorDictReplayBuffer(storage=LazyTensorStorage(1_000_000), batch_size=32)  # before
-    TensorDictReplayBuffer(storage=FramestowStorage(1_000_000), batch_size=32)   # after
+    # before
+    TensorDictReplayBuffer(storage=LazyTensorStorage(1_000_000), batch_size=32)
+    # after
+    TensorDictReplayBuffer(storage=FramestowStorage(1_000_000), batch_size=32)
 
 Samples equal those of a ``LazyTensorStorage``, bit for bit. Needs the extra ``framestow[torchrl]``. Tested with torchrl
 0.14.1 and tensordict 0.14.3, priorities with PyTorch 2.14. docs/libraries/torchrl.md has differences.

@@ -47,7 +47,12 @@ def format_bytes(num_bytes: float) -> str:
 def parse_bytes(amount: int | str, name: str = "max_bytes") -> int:
     """Return the number of bytes, at least 1, that ``amount`` means; errors call it ``name``.
 
-    >>> parse_bytes("1 GiB"), parse_bytes("1.5 MB"), parse_bytes("2G"), parse_bytes(65_536)
+    >>> (
+    ...     parse_bytes("1 GiB"),
+    ...     parse_bytes("1.5 MB"),
+    ...     parse_bytes("2G"),
+    ...     parse_bytes(65_536),
+    ... )
     (1073741824, 1500000, 2000000000, 65536)
 
     Units are binary (KiB, MiB, GiB, TiB) or decimal (kB, MB, GB, TB, or k, M, G, T), in any case. Fractions of a byte

@@ -76,7 +76,10 @@ def segment_frames(retention: Retention, capacity: int, num_envs: int, stack: in
     In a full memory each environment has one open segment, and ``stack`` frames before it are still referenced. All
     other segments can be evicted; there are at least ``MIN_SEALED_SEGMENTS`` of them.
 
-    >>> [segment_frames("random", capacity, 8, 4, usual=320) for capacity in (1_000, 5_000, 100_000)]
+    >>> [
+    ...     segment_frames("random", capacity, 8, 4, usual=320)
+    ...     for capacity in (1_000, 5_000, 100_000)
+    ... ]
     [40, 207, 320]
     """
     if retention != "random":

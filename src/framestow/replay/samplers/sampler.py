@@ -102,7 +102,10 @@ class Sampler(Protocol):
     >>> class Newest(Sampler):
     ...     def draw(self, batch_size, transitions, generator):
     ...         ranks = np.full(batch_size, len(transitions) - 1)
-    ...         return Draw(transitions.sampleable_at(ranks), np.ones(batch_size, np.float32))
+    ...         return Draw(
+    ...             transitions.sampleable_at(ranks),
+    ...             np.ones(batch_size, np.float32),
+    ...         )
 
     The memory calls all methods under its lock, one at a time, so a sampler needs no locks. It calls ``slots_changed``
     of a class with ``watches_slots = True`` alone. An interrupt (Ctrl-C) can

@@ -19,10 +19,14 @@ class Uniform(Sampler):
 
     >>> import numpy as np
     >>> from framestow import FrameSpec, ReplayMemory, Uniform
-    >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, sampler=Uniform(distinct=True))
+    >>> memory = ReplayMemory(
+    ...     100, FrameSpec((2, 2)), 4, stack=4, sampler=Uniform(distinct=True)
+    ... )
     >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
     >>> for step in range(3):
-    ...     _ = memory.append([step], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
+    ...     _ = memory.append(
+    ...         [step], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8)
+    ...     )
     >>> sorted(memory.sample(3).action.tolist())
     [0, 1, 2]
 

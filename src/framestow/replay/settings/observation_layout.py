@@ -42,7 +42,10 @@ class Stacks(NamedTuple):
 
     With ``channels=None`` the frames have no such axis. Otherwise each frame has ``channels`` entries along it.
 
-    >>> Stacks(0, 4).frame_shape((4, 84, 84)), Stacks(-1, 4, channels=3).frame_shape((84, 84, 12))
+    >>> (
+    ...     Stacks(0, 4).frame_shape((4, 84, 84)),
+    ...     Stacks(-1, 4, channels=3).frame_shape((84, 84, 12)),
+    ... )
     ((84, 84), (84, 84, 3))
     """
 
@@ -101,7 +104,9 @@ class ObservationLayout:
 
     It is decided when a memory is built, and never changes. ``find_stack`` has the rules.
 
-    >>> ObservationLayout.of_space(FrameSpec((84, 84, 12))).frame_space.frame_specs[0].shape
+    >>> ObservationLayout.of_space(FrameSpec((84, 84, 12))).frame_space.frame_specs[
+    ...     0
+    ... ].shape
     (84, 84, 3)
     """
 
@@ -347,7 +352,12 @@ def find_stack(shape: tuple[int, ...]) -> Stacks | None:
     entries, but not 3, which are colours; the shorter one if both are. With three axes, 6, 9, 12 and 15 entries are
     colour frames of three channels.
 
-    >>> find_stack((84, 84, 4)), find_stack((84, 84, 12)), find_stack((84, 84, 3)), find_stack((17,))
+    >>> (
+    ...     find_stack((84, 84, 4)),
+    ...     find_stack((84, 84, 12)),
+    ...     find_stack((84, 84, 3)),
+    ...     find_stack((17,)),
+    ... )
     (Stacks(axis=-1, depth=4, channels=None), Stacks(axis=-1, depth=4, channels=3), None, None)
     """
     if not is_picture(shape):

@@ -34,12 +34,30 @@ class Summed:
 
     >>> import numpy as np
     >>> from framestow import FrameSpec, ReplayMemory, Summed
-    >>> extras = {"cost": Summed(np.float32), "objectives": Summed((np.float32, (2,)))}
-    >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, n_step=3, discount=0.5, extras=extras)
+    >>> extras = {
+    ...     "cost": Summed(np.float32),
+    ...     "objectives": Summed((np.float32, (2,))),
+    ... }
+    >>> memory = ReplayMemory(
+    ...     100,
+    ...     FrameSpec((2, 2)),
+    ...     4,
+    ...     stack=4,
+    ...     n_step=3,
+    ...     discount=0.5,
+    ...     extras=extras,
+    ... )
     >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
     >>> for step in range(3):
     ...     values = {"cost": [1.0], "objectives": [[step, 8.0]]}
-    ...     _ = memory.append([0], [0.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8), extras=values)
+    ...     _ = memory.append(
+    ...         [0],
+    ...         [0.0],
+    ...         [step == 2],
+    ...         [False],
+    ...         np.ones((1, 2, 2), np.uint8),
+    ...         extras=values,
+    ...     )
     >>> batch = memory.get([0, 2])
     >>> batch.extras["cost"].tolist(), batch.extras["objectives"].tolist()
     ([1.75, 1.0], [[1.0, 14.0], [2.0, 8.0]])
@@ -84,7 +102,9 @@ class ExtrasSpec:
             InvalidSettingsError: a name that is no identifier or that a batch already uses, for anything but numbers
                 and booleans of a fixed size (floats for a sum), and for more than 64 KiB per step.
 
-        >>> spec = ExtrasSpec.from_declared({"state": (np.float32, (2, 512)), "log_prob": "float32"})
+        >>> spec = ExtrasSpec.from_declared(
+        ...     {"state": (np.float32, (2, 512)), "log_prob": "float32"}
+        ... )
         >>> [extra.description for extra in spec.extras], spec.dtype.itemsize
         (['log_prob float32', 'state float32 2x512'], 4100)
         """

@@ -224,7 +224,9 @@ def check_fields(values: Any, rules: Mapping[str, Any], file: str, path: str = "
 
     ``path`` is the dotted name of the object in the file.
 
-    >>> check_fields({"frames": {"bytes": -1}}, {"frames": {"bytes": COUNT}}, "COMMIT.000001")
+    >>> check_fields(
+    ...     {"frames": {"bytes": -1}}, {"frames": {"bytes": COUNT}}, "COMMIT.000001"
+    ... )
     Traceback (most recent call last):
     ...
     framestow.errors.DamagedDataError: COMMIT.000001: frames.bytes is -1: it must be an integer from 0 to ...
@@ -292,7 +294,9 @@ def unpack_arrays(stored: bytes, file: str) -> Arrays:
     Raises:
         DamagedDataError: the content is anything else; the message names the file.
 
-    >>> unpack_arrays(pack_arrays({"rewards": np.array([0.5, 2.0])}), "COMMIT.000001")
+    >>> unpack_arrays(
+    ...     pack_arrays({"rewards": np.array([0.5, 2.0])}), "COMMIT.000001"
+    ... )
     {'rewards': array([0.5, 2. ])}
     """
     try:

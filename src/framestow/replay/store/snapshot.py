@@ -206,7 +206,9 @@ def list_sealed_segments(arrays: Arrays) -> PackedKeys:
     """Return the packed keys of the sealed segments that a state names, ascending.
 
     >>> from framestow.storage.files.block_format import pack_keys
-    >>> arrays = frame_arrays([100, 80], [b"a", b""], pack_keys([0, 0, 1], np.array([3, 4, 9])))
+    >>> arrays = frame_arrays(
+    ...     [100, 80], [b"a", b""], pack_keys([0, 0, 1], np.array([3, 4, 9]))
+    ... )
     >>> [tuple(key) for key in unpack_keys(list_sealed_segments(arrays))]
     [(0, 3), (0, 4), (1, 9)]
     """

@@ -167,7 +167,9 @@ class LogPlace(NamedTuple):
         """Read a block header; return ``None`` if it is damaged, or of another store.
 
         >>> place = LogPlace(Path("memory"), "frames", "00c0ffee00c0ffee")
-        >>> place.unpack_block_header(place.pack_block_header(BlockHeader(BlockKey(1, 2), 0, 3, 17)))
+        >>> place.unpack_block_header(
+        ...     place.pack_block_header(BlockHeader(BlockKey(1, 2), 0, 3, 17))
+        ... )
         BlockHeader(key=BlockKey(track=1, number=2), version=0, size=3, payload_checksum=17)
         """
         if not _is_intact(header, BLOCK_HEADER_BYTES):

@@ -56,7 +56,12 @@ def read_checked(
 def is_file_name(value: Any) -> TypeGuard[str]:
     """Return whether a value is the name of a file in the same folder, without a path.
 
-    >>> is_file_name("state.npz"), is_file_name("../state"), is_file_name("C:state"), is_file_name(7)
+    >>> (
+    ...     is_file_name("state.npz"),
+    ...     is_file_name("../state"),
+    ...     is_file_name("C:state"),
+    ...     is_file_name(7),
+    ... )
     (True, False, False, False)
     """
     return isinstance(value, str) and value not in ("", ".", "..") and not set(value) & set("/\\:\0")
