@@ -184,7 +184,7 @@ def drop_ins() -> str:
         for library, figures in libraries.items()
         for index, theirs in enumerate(next(iter(figures["games"].values()))[1:], start=1)
     )
-    return table(["in the place of", *heads], rows)
+    return table(["the library's own buffer", *heads], rows)
 
 
 def drop_in_cells(name: str, index: int, games: list[list[Mapping[str, Any]]]) -> list[str]:
