@@ -210,7 +210,7 @@ $(LIBRARIES)/ready: $(NATIVE) $(shell find src -name '*.py') tests/integrations/
 	@touch $@
 
 libraries: $(LIBRARIES)/ready  ## run the tests of the drop-in buffers with all libraries, in their own environment
-	$(LIBRARIES)/bin/python -m pytest tests/integrations/libraries
+	OMP_NUM_THREADS=1 $(LIBRARIES)/bin/python -m pytest tests/integrations/libraries
 
 public-suites: $(LIBRARIES)/ready  ## run other libraries' own tests with their buffers and with the drop-ins: 10 minutes
 	PYTHONPATH=tests $(LIBRARIES)/bin/python tests/public_suites/run_suites.py $(ARGS)
