@@ -6,7 +6,10 @@ import itertools
 import os
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +36,28 @@ def playing(memory: ReplayMemory, pause_s: float = 0.001):
     return play
 
 
-@pytest.mark.parametrize("num_forks", [1_000, pytest.param(5_000, marks=pytest.mark.exhaustive)])
+@contextmanager
+def waiting_for_the_disk(write: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A thread that writes, and waits for ``fsync`` until the block ends."""
+    waits, goes_on, sync = threading.Event(), threading.Event(), os.fsync
+
+    def slow_sync(descriptor: int) -> None:
+        waits.set()
+        assert goes_on.wait(60)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow_sync)
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert waits.wait(60)
+    try:
+        yield
+    finally:
+        goes_on.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("num_forks", [60, pytest.param(5_000, marks=pytest.mark.exhaustive)])
 @pytest.mark.slow
 def test_children_forked_beside_flushes_and_loaders_sample(num_forks, tmp_path):
     directory = {"directory": tmp_path / "memory", "flush_every": 0.001}
@@ -63,10 +87,10 @@ def test_children_forked_beside_flushes_and_loaders_sample(num_forks, tmp_path):
             for fork in range(num_forks):
                 next(loader)
                 next(loader_of_both)
-                assert "" == fork_and_call(use if fork % 50 else use_everything), f"of fork {fork}"
+                assert "" == fork_and_call(use if fork % 20 else use_everything), f"of fork {fork}"
 
 
-@pytest.mark.parametrize("num_forks", [50, pytest.param(500, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("num_forks", [25, pytest.param(500, marks=pytest.mark.exhaustive)])
 @pytest.mark.slow
 def test_children_forked_beside_threads_that_unpack_large_batches_write_and_sample(num_forks):
     # Readers of a segment that still grows hold its lock, so most of what they do is done with it.
@@ -90,12 +114,6 @@ def test_children_forked_beside_threads_that_unpack_large_batches_write_and_samp
 def test_a_fork_waits_for_no_disk_and_its_child_neither(tmp_path, monkeypatch):
     memory = numbered_memory(100, directory=tmp_path / "memory", flush_every=None)
     play_episode(memory, 0, length=5, truncated=True)
-    is_at_the_disk, goes_on, sync = threading.Event(), threading.Event(), os.fsync
-
-    def slow_sync(descriptor: int) -> None:
-        is_at_the_disk.set()
-        assert goes_on.wait(60)
-        sync(descriptor)
 
     def use() -> None:
         monkeypatch.undo()
@@ -109,15 +127,8 @@ def test_a_fork_waits_for_no_disk_and_its_child_neither(tmp_path, monkeypatch):
         assert 5 == len(ReplayMemory.load(tmp_path / "of the child"))
         memory.close()
 
-    monkeypatch.setattr(os, "fsync", slow_sync)
-    flush = threading.Thread(target=memory.flush)
-    flush.start()
-    assert is_at_the_disk.wait(60)
-
-    wrong = fork_and_call(use)
-
-    goes_on.set()
-    flush.join()
+    with waiting_for_the_disk(memory.flush, monkeypatch):
+        wrong = fork_and_call(use)
     assert "" == wrong
     memory.close()
     assert 5 == len(ReplayMemory.load(tmp_path / "memory"))
@@ -126,27 +137,14 @@ def test_a_fork_waits_for_no_disk_and_its_child_neither(tmp_path, monkeypatch):
 def test_a_child_does_not_save_to_the_folder_that_its_parent_saves_to_now(tmp_path, monkeypatch):
     memory = numbered_memory(100)
     play_episode(memory, 0, length=5, truncated=True)
-    is_at_the_disk, goes_on, sync = threading.Event(), threading.Event(), os.fsync
-
-    def slow_sync(descriptor: int) -> None:
-        is_at_the_disk.set()
-        assert goes_on.wait(60)
-        sync(descriptor)
 
     def save() -> None:
         monkeypatch.undo()
         with pytest.raises(ValueError, match="one process may write at a time"):
             memory.save(tmp_path)
 
-    monkeypatch.setattr(os, "fsync", slow_sync)
-    saving = threading.Thread(target=memory.save, args=(tmp_path,))
-    saving.start()
-    assert is_at_the_disk.wait(60)
-
-    wrong = fork_and_call(save)
-
-    goes_on.set()
-    saving.join()
+    with waiting_for_the_disk(partial(memory.save, tmp_path), monkeypatch):
+        wrong = fork_and_call(save)
     assert "" == wrong
     assert 5 == len(ReplayMemory.load(tmp_path))
 
@@ -182,16 +180,20 @@ def test_a_child_that_writes_does_not_wait_for_draws_of_its_parent():
     assert 4 == len(kept.unpack()) == len(unread.unpack())
 
 
-def test_a_fork_in_the_middle_of_a_long_call_is_told_in_the_child(tmp_path):
+def test_a_fork_in_the_middle_of_a_long_call_is_an_error_in_the_child(tmp_path):
     memory, noise = noisy_memory(200)
     unread = memory.draw_ahead(4)
     writer = threading.Thread(target=append_a_lot, args=(memory, noise))
     writer.start()  # waits for the draw, with the memory's lock
     while memory.inner.lock.acquire(timeout=0.2):
         memory.inner.lock.release()
+    ensemble = ReplayEnsemble([memory], [1.0])
+    reader = threading.Thread(target=ensemble.sample, args=(4,))
+    reader.start()  # waits for the writer, with the ensemble's lock
 
     def use() -> None:
-        for call in (partial(memory.sample, 4), memory.observations, partial(memory.save, tmp_path)):
+        of_a_member = partial(ensemble.sample, 4)
+        for call in (partial(memory.sample, 4), memory.observations, partial(memory.save, tmp_path), of_a_member):
             with pytest.raises(ForkedMemoryError, match=r"in a call of the memory for over 1 s: .*; fork when"):
                 call()
 
@@ -199,6 +201,7 @@ def test_a_fork_in_the_middle_of_a_long_call_is_told_in_the_child(tmp_path):
 
     unread.stop()
     writer.join()
+    reader.join()
     assert "" == wrong
     assert 4 == len(memory.sample(4))
 

@@ -16,12 +16,12 @@ import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from framestow.checks import as_array, check_callable, check_seed, folder_path, real_number, truth_value, whole_number
+from framestow.checks import as_array, check_callable, check_seed, folder_path, real_number, whole_number
 from framestow.distributed.group import MAX_SHARDS, PendingRows, ShardGroup
 from framestow.distributed.limiter import RateLimiter, ReplayCounts, SampleToInsertRatio
 from framestow.distributed.shard import ShardSettings, StartShards, sampler_settings, start_ray_shards
@@ -34,7 +34,7 @@ from framestow.replay.eviction.byte_amounts import parse_bytes
 from framestow.replay.eviction.retention import Retention
 from framestow.replay.forked_draws import ForkedGenerator
 from framestow.replay.memory import check_batch_size
-from framestow.replay.reading.batch import Batch, SequenceBatch
+from framestow.replay.reading.read_calls import ReadCalls
 from framestow.replay.reading.sequences import Borders, SequenceShape
 from framestow.replay.reports.memory_report import MemoryReport, sum_of_reports
 from framestow.replay.samplers.prioritized import Prioritized
@@ -62,7 +62,7 @@ KIND, VERSION = "framestow sharded replay", 1
 
 
 @suggests_keywords
-class ShardedReplay(StepCalls, LacksCalls, Closing):
+class ShardedReplay(StepCalls, ReadCalls, LacksCalls, Closing):
     """Replay memory in several shards, each of which owns a ``ReplayMemory`` with a part of the environments.
 
     Environment e belongs to shard ``e % shards``. The calls are those of ``ReplayMemory``; differences:
@@ -274,34 +274,6 @@ class ShardedReplay(StepCalls, LacksCalls, Closing):
         self.group.refresh()
 
     # Sampling
-
-    def sample(self, batch_size: int, *, copy: bool = False) -> Batch:
-        """Sample ``batch_size`` transitions of all shards, as one memory would; wait if the rate limiter says so.
-
-        ``copy`` is as of ``ReplayMemory.sample``.
-
-        Raises:
-            NothingToSampleError: no shard has any.
-        """
-        copy = truth_value("copy", copy)
-        batch = cast(Batch, self.draw_ahead(batch_size).unpack())
-        return batch.copy() if copy else batch
-
-    def sample_sequences(
-        self,
-        batch_size: int,
-        length: int,
-        *,
-        overlap: int | None = None,
-        burn_in: int = 0,
-        borders: Borders = "mask",
-        copy: bool = False,
-    ) -> SequenceBatch:
-        """Sample sequences, each of one shard, as ``ReplayMemory.sample_sequences`` does."""
-        copy = truth_value("copy", copy)
-        drawn = self.draw_sequences_ahead(batch_size, length, overlap=overlap, burn_in=burn_in, borders=borders)
-        batch = cast(SequenceBatch, drawn.unpack())
-        return batch.copy() if copy else batch
 
     def draw_ahead(self, batch_size: int) -> PendingRows:
         """Ask the shards for a batch, once the rate limiter allows it; a loader's thread waits for the answers."""

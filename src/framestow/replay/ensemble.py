@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import OutputPool
-from framestow.checks import one_of, real_number, truth_value
+from framestow.checks import one_of, real_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError, NothingToSampleError
 from framestow.frames.observation_spec import map_arrays
 from framestow.interface import CHANGES, LacksCalls, one_line, plural
 from framestow.keywords import suggests_keywords
 from framestow.replay.forked_locks import call_in_children
 from framestow.replay.memory import check_batch_size
-from framestow.replay.reading.batch import MEMBER_SHIFT, Batch, SequenceBatch
+from framestow.replay.reading.batch import MEMBER_SHIFT
 from framestow.replay.reading.read_calls import ReadCalls
 from framestow.replay.reading.sequences import Borders, SequenceShape
 from framestow.replay.reports.memory_report import MemoryReport, sum_of_reports
@@ -33,7 +33,7 @@ IfEmpty = Literal["raise", "others"]
 
 
 @suggests_keywords
-class ReplayEnsemble(LacksCalls):
+class ReplayEnsemble(ReadCalls, LacksCalls):
     """Samples batches with a fixed share of each of several memories.
 
     >>> import numpy as np
@@ -107,7 +107,7 @@ class ReplayEnsemble(LacksCalls):
         call_in_children(self)
 
     def enter_child(self) -> None:
-        """Make the lock anew, which a thread of the parent may hold."""
+        """Make a new lock: a thread of the parent may hold the old one."""
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -130,32 +130,6 @@ class ReplayEnsemble(LacksCalls):
         """Return the sum of the reports of all members."""
         reports = [member.report() for member in self.members]
         return sum_of_reports(reports, sum(each.capacity for each in reports))
-
-    def sample(self, batch_size: int, *, copy: bool = False) -> Batch:
-        """Sample ``batch_size`` transitions, a share of each member; ``copy`` as of ``ReplayMemory.sample``.
-
-        Raises:
-            NothingToSampleError: a member is empty, or with ``if_empty="others"`` all are.
-        """
-        copy = truth_value("copy", copy)
-        batch: Batch = self.draw_ahead(batch_size).read()
-        return batch.copy() if copy else batch
-
-    def sample_sequences(
-        self,
-        batch_size: int,
-        length: int,
-        *,
-        overlap: int | None = None,
-        burn_in: int = 0,
-        borders: Borders = "mask",
-        copy: bool = False,
-    ) -> SequenceBatch:
-        """Sample sequences, a share of each member, as ``ReplayMemory.sample_sequences`` does."""
-        copy = truth_value("copy", copy)
-        drawn = self.draw_sequences_ahead(batch_size, length, overlap=overlap, burn_in=burn_in, borders=borders)
-        batch: SequenceBatch = drawn.read()
-        return batch.copy() if copy else batch
 
     def draw_ahead(self, batch_size: int) -> PendingRowsOfMembers:
         """Draw now as ``sample`` does, and leave the unpacking to another thread."""
@@ -272,17 +246,6 @@ class PendingRowsOfMembers:
         """Add the draw of a member."""
         self._pending.append(pending)
         self._numbers.append(number)
-
-    def read(self) -> Any:
-        """Unpack and return the batch; draw again if a damaged segment is skipped."""
-        try:
-            while True:
-                try:
-                    return self.unpack()
-                except DamagedSegmentError as error:
-                    self.redraw(error)
-        finally:
-            self.stop()
 
     def unpack(self) -> Any:
         """Unpack and return the batch; raise ``DamagedSegmentError`` for damage, and go on there after ``redraw``."""

@@ -183,7 +183,17 @@ def _mean(spread: Spread | None) -> float | None:
     return None if spread is None else spread.mean
 
 
-SPREAD = {"least": "  minimum", "greatest": "  maximum"}
+def _spread_of(key: str, column: str, words: str, values: str) -> Fact:
+    """Return the fact of the spread of a field of whole episodes."""
+    return Fact(
+        key,
+        words,
+        {"column": column},
+        lambda stored: Spread.of(stored.whole[values]),
+        parts={"mean": words, "least": "  minimum", "greatest": "  maximum"},
+    )
+
+
 # Functions of ``StoredSteps``: of the environments of one label.
 OF_A_LABEL = (
     Fact("num_envs", "environments", {}, lambda stored: stored.num_envs),
@@ -203,20 +213,8 @@ OF_A_LABEL = (
         lambda stored: len(stored.episodes) - stored.whole_episodes - stored.open_episodes,
     ),
     Fact("open_episodes", "running episodes", {}, lambda stored: stored.open_episodes),
-    Fact(
-        "returns",
-        "return of whole episodes, mean",
-        {"column": "return"},
-        lambda stored: Spread.of(stored.whole["total_reward"]),
-        parts={"mean": "return of whole episodes, mean"} | SPREAD,
-    ),
-    Fact(
-        "lengths",
-        "steps of whole episodes, mean",
-        {"column": "steps"},
-        lambda stored: Spread.of(stored.whole["length"]),
-        parts={"mean": "steps of whole episodes, mean"} | SPREAD,
-    ),
+    _spread_of("returns", "return", "return of whole episodes, mean", "total_reward"),
+    _spread_of("lengths", "steps", "steps of whole episodes, mean", "length"),
     Fact(
         "ages",
         "age in steps, median",
