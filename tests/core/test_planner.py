@@ -273,11 +273,11 @@ def test_frames_that_cannot_be_joined_are_refused():
         ((stacks[..., ::-1], 1, 3, out), "frames does not fit"),
         ((stacks, 5, 3, out), "frames does not fit"),
         ((stacks, -1, 3, out), "frames does not fit"),
-        (([1, 2], 0, 3, out), "frames is not an array"),
+        (([1, 2], 0, 3, out), "frames does not fit"),
         ((stacks, 1, 2, out), "piece_bytes is 2"),
         ((stacks, 1, 0, out), "piece_bytes is 0"),
-        ((stacks, 1, 3, out[:1]), "out does not fit"),
-        ((stacks, 1, 3, out[..., ::2]), "out does not fit"),
+        ((stacks, 1, 3, out[:1]), "out has 420 bytes: it must have those of frames, 840"),
+        ((stacks, 1, 3, out[..., ::2]), "out is not in C order"),
     ]:
         with pytest.raises(ValueError, match=message):
             join_frames(*wrong)

@@ -124,7 +124,7 @@ def test_arguments_that_do_not_fit_are_refused():
         priorities.update(np.array([1]), np.array([1.0, 2.0]))
     with pytest.raises(ValueError, match="priorities has the wrong form: it must be float32 or float64"):
         priorities.update(np.array([1]), np.array([1]))
-    with pytest.raises(ValueError, match="slots has the wrong form: it must be int64"):
+    with pytest.raises(TypeError, match="slots has another dtype than int64"):
         priorities.update(np.array([1], np.int32), np.array([1.0]))
     with pytest.raises(ValueError, match="priorities are all zero"):
         priorities.draw(np.zeros(1), 0.4)

@@ -41,22 +41,6 @@ def test_a_ring_refuses_settings_that_do_not_fit(wrong, message):
         StepRing(SimpleNamespace(**SETTINGS | wrong))
 
 
-def test_a_step_that_is_refused_changes_nothing():
-    ring = StepRing(SimpleNamespace(**SETTINGS))
-    ring.begin([0, 1])
-    step = [0], [3], [1.0], [False], [True]
-    for at, wrong in [(0, [2]), (0, [-1]), (0, [0, 0]), (1, [4]), (2, [np.nan]), (3, [0]), (4, [None])]:
-        assert ring.append(*step[:at], wrong, *step[at + 1 :]) is None
-    for env_ids in ([2], [0, 0], [0.5]):
-        with pytest.raises(ValueError, match="env_ids are not different environments of these steps"):
-            ring.begin(env_ids)
-
-    assert [0] == ring.append(*step).tolist()
-    (env_ids, lasts, counts), (actions, rewards, *_) = ring.resolve(np.array([0]))
-    assert ([0, 0], [0, 1], [1, 2]) == (env_ids.tolist(), lasts.tolist(), counts.tolist())
-    assert [3, 1.0] == [actions[0], rewards[0]]
-
-
 def test_a_transition_that_is_not_stored_is_named():
     with pytest.raises(IndexError, match="transition 0 is not stored"):
         StepRing(SimpleNamespace(**SETTINGS)).resolve(np.array([0]))
@@ -85,15 +69,16 @@ def test_the_smallest_and_the_largest_random_number_draw_the_first_and_the_last_
 
 
 @pytest.mark.parametrize(
-    ("random", "start", "stop", "message"),
+    ("random", "start", "stop", "error", "message"),
     [
-        (np.array([1.0]), 0, 5, "random has 1.000000"),
-        (np.array([-0.1]), 0, 5, "random has -0.100000"),
-        (np.array([np.nan]), 0, 5, "random has nan"),
-        (np.array([0.5], np.float32), 0, 5, "random has the wrong form: it must be float64"),
-        (np.array([0.5]), 5, 5, "start and stop are 5 and 5"),
+        (np.array([1.0]), 0, 5, ValueError, "random has 1.000000"),
+        (np.array([-0.1]), 0, 5, ValueError, "random has -0.100000"),
+        (np.array([np.nan]), 0, 5, ValueError, "random has nan"),
+        (np.array([0.5], np.float32), 0, 5, TypeError, "random has another dtype than float64"),
+        (np.array([[0.5]]), 0, 5, ValueError, "random has shape (1, 1): it must have one axis"),
+        (np.array([0.5]), 5, 5, ValueError, "start and stop are 5 and 5"),
     ],
 )
-def test_a_draw_refuses_what_would_leave_the_range(random, start, stop, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
+def test_a_draw_refuses_what_would_leave_the_range(random, start, stop, error, message):
+    with pytest.raises(error, match=re.escape(message)):
         draw_uniformly(random, start, stop)

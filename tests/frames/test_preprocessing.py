@@ -166,16 +166,21 @@ def test_arguments_that_do_not_fit_are_refused_and_named():
 
     with pytest.raises(ValueError, match="no picture to show"):
         screen.write(False, np.empty((84, 84), np.uint8))
-    with pytest.raises(ValueError, match=re.escape("must be (256, 256) of uint8 and (256,) of bool")):
+    with pytest.raises(ValueError, match=re.escape("have shapes (256, 255) and (256,): they must")):
         screen.learn(np.zeros((256, 255), np.uint8), ALL_KNOWN)
     with pytest.raises(IndexError, match="which is 2"):
         screen.take_in(2)
     screen.learn(np.zeros((256, 256), np.uint8), ALL_KNOWN)
     screen.take_in(0)
-    for wrong in (np.empty((84, 83), np.uint8), np.empty((84, 84), np.int64), np.empty((84, 84), np.uint8, "F")):
-        with pytest.raises(ValueError, match="7056 pixels"):
+    for wrong, error, message in (
+        (np.empty((84, 83), np.uint8), ValueError, "has shape (84, 83): it must have 7056 pixels"),
+        (np.empty((84, 84), np.int64), TypeError, "has another dtype than uint8"),
+        (np.empty((84, 84), np.uint8, "F"), ValueError, "is not in C order"),
+        ([0] * 84, TypeError, "is not a writable array"),
+    ):
+        with pytest.raises(error, match=re.escape(f"out {message}")):
             screen.write(False, wrong)
     with pytest.raises(ValueError, match="no picture to show"):
         screen.write(True, np.empty((84, 84), np.uint8))
-    with pytest.raises(ValueError, match="raw_frames do not fit"):
+    with pytest.raises(ValueError, match=re.escape("raw_frames have shape (2, 0, 160): they must be")):
         PaletteScreen((0, 160), None)

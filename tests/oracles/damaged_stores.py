@@ -150,7 +150,7 @@ class RecordedStore:
 
     def close_episodes(self, memory: ReplayMemory) -> None:
         """Close all episodes, so that the next steps follow any generation that ``memory`` has."""
-        memory.inner.steps.close_episodes()
+        memory.inner.core.close_episodes()
 
     def read_all(self, memory: ReplayMemory) -> None:
         """Read every transition until no more damage is found."""

@@ -1,4 +1,4 @@
-"""Play on a step store without frames, and list for each transition which frames it references."""
+"""Play on a step store, and list for each transition which frames it references."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED
+from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED, Core
+from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.settings.action_spec import ActionSpec
+from framestow.replay.settings.observation_layout import ObservationLayout
+from framestow.storage.frame_storage import FrameStorage
 
 ACTION = ActionSpec.from_space(200)
-
-
+FRAME = FrameSpec((1, 1))
 DISCOUNT = 0.9
 
 
@@ -61,34 +63,82 @@ class ListedStep:
         return self.env_id == env_id and self.first < before and self.last >= first
 
 
-def append(step_store, env_ids, actions, rewards, terminated, borders=None) -> list[tuple[int, int, int]]:
-    """Append steps without frames; return the frames that this makes unreferenced."""
-    evicted = step_store.evict_for(len(env_ids))
-    indices = step_store.append(env_ids, actions, rewards, terminated, np.zeros(len(env_ids), bool), borders)
-    assert indices is not None
-    stored = step_store.places(indices)[0]
-    assert np.isin(stored, [-1, *env_ids]).all()  # -1: it references a lost frame
-    return evicted
+class FramedSteps:
+    """Steps that a ``Core`` stores with frames of one byte: each is one more than the last of its environment."""
+
+    def __init__(self, step_store, segment_frames: int) -> None:
+        self.stack, self.segment_frames = step_store.stack, segment_frames
+        num_envs = step_store.num_envs
+        self.storage = FrameStorage(FRAME, num_envs, "raw", frames_per_segment=segment_frames, depths=[self.stack])
+        self.observations = np.zeros((num_envs, self.stack, 1, 1), np.uint8)
+        self.step_store = step_store
+
+    @property
+    def step_store(self):
+        return self._step_store
+
+    @step_store.setter
+    def step_store(self, step_store) -> None:
+        """Go on with a step store that has the steps of this one."""
+        self._step_store = step_store
+        self.core = Core(step_store, self.storage, ObservationLayout.of_frames(FRAME, self.stack), "first_frame")
+        for env_id, observation in enumerate(self.observations):
+            self.core.restore_stack(env_id, observation[None])
+
+    def begin(self, env_ids: list[int]) -> None:
+        self.observations[env_ids] = self.observations[env_ids, -1:] + 1
+        assert self.core.plan_begin((self.observations[env_ids],), env_ids, True) is False
+        self.core.apply()
+
+    def append(self, env_ids: list[int], actions, rewards, terminated, borders=False) -> None:
+        """Append a step of each environment; the next observation of a border is a new frame alone.
+
+        With stacks of one frame there are no borders.
+        """
+        newest = self.observations[env_ids, -1:] + 1
+        borders = np.broadcast_to(borders, len(env_ids))[:, None, None, None]
+        following = np.where(borders, newest, np.append(self.observations[env_ids, 1:], newest, axis=1))
+        truncated = np.zeros(len(env_ids), bool)
+        is_unusual = self.core.plan_append(env_ids, actions, rewards, terminated, truncated, (following,), None, True)
+        assert is_unusual == borders.any()
+        indices = self.core.apply()
+        self.observations[env_ids] = following
+        stored = self.step_store.places(indices)[0]
+        assert np.isin(stored, [-1, *env_ids]).all()  # -1: it references a lost frame
+
+    def append_and_evict(self, *step) -> list[tuple[int, int, int]]:
+        """As ``append``; return the segments that were evicted for it: environment, first frame and the one behind."""
+        before, length = self._segments(), self.segment_frames
+        self.append(*step)
+        return [(env_id, first, first + length) for env_id, first in sorted(before - self._segments())]
+
+    def _segments(self) -> set[tuple[int, int]]:
+        """Environment and first position of each sealed segment."""
+        return {
+            (env_id, number * self.segment_frames)
+            for env_id in range(self.step_store.num_envs)
+            for number in self.storage.sealed_segments(env_id).tolist()
+        }
 
 
-class PlayedSteps:
-    """A step store with random episodes; ``steps`` lists every transition, by its number from 0."""
+class PlayedSteps(FramedSteps):
+    """Random episodes; ``steps`` lists every transition, by its number from 0."""
 
-    def __init__(self, step_store, stack: int, seed: int) -> None:
-        self.step_store, self.stack = step_store, stack
+    def __init__(self, step_store, segment_frames: int, seed: int) -> None:
+        super().__init__(step_store, segment_frames)
         self.random = np.random.default_rng(seed)
         count = step_store.num_envs
         self.newest, self.stretches = [-1] * count, [0] * count
         self.sequences: list[list[ListedStep]] = [[] for _ in range(count)]
         self.begun: list[list[int]] = [[] for _ in range(count)]  # by environment: positions of the episode starts
         self.steps: list[ListedStep] = []
-        self.evicted: list[tuple[int, int, int]] = []  # all results of evict_for
+        self.evicted: list[tuple[int, int, int]] = []  # all segments that were
         self.begin(list(range(count)))
 
     def begin(self, env_ids: list[int]) -> None:
         if not env_ids:
             return
-        self.step_store.begin(np.array(env_ids))
+        super().begin(env_ids)
         for env_id in env_ids:
             self.newest[env_id] += 1
             self.stretches[env_id] = self.newest[env_id]
@@ -100,9 +150,9 @@ class PlayedSteps:
             env_ids = [env_id for env_id in range(len(self.newest)) if self.random.random() < 0.7]
             numbers = np.arange(len(self.steps), len(self.steps) + len(env_ids))
             terminated = self.random.random(len(env_ids)) < end_chance
-            borders = self.random.random(len(env_ids)) < border_chance
-            step = env_ids, numbers % 200, numbers.astype(np.float64), terminated, borders if borders.any() else None
-            self.evicted += append(self.step_store, *step)
+            borders = (self.random.random(len(env_ids)) < border_chance) & (self.stack > 1)
+            step = env_ids, numbers % 200, numbers.astype(np.float64), terminated, borders
+            self.evicted += self.append_and_evict(*step)
             for row, (env_id, number) in enumerate(zip(env_ids, numbers.tolist(), strict=True)):
                 start, stretch, sequence = self.newest[env_id], self.stretches[env_id], self.sequences[env_id]
                 of_step = float(number), bool(terminated[row]), bool(borders[row]), sequence, self.step_store.n_step

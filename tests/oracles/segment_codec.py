@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from framestow._core import default_frames_per_segment, inspect_segment, pack_segment, unpack_segment, verify_segment
+from framestow._core import default_frames_per_segment, pack_segment, unpack_segment, verify_segment
 from framestow.frames.frame_spec import FrameSpec
 
 
@@ -28,8 +28,7 @@ class SegmentCodec:
     def unpack(self, segment: Any) -> NDArray[Any]:
         """Verify ``segment`` and return its frames, ``(n, *spec.shape)``."""
         spec = self.spec
-        verify_segment(segment)
-        frames = np.empty((inspect_segment(segment)["num_frames"], *spec.shape), spec.dtype)
+        frames = np.empty((verify_segment(segment), *spec.shape), spec.dtype)
         unpack_segment(segment, spec.rows, spec.row_bytes, spec.pixel_bytes, _bytes_of(frames))
         return frames
 

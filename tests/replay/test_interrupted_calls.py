@@ -165,7 +165,9 @@ def test_frames_without_a_block_of_steps_are_detected_and_not_saved(tmp_path):
         life.step(is_interrupted=False)
     memory = life.memory
     memory.save(tmp_path)
-    memory.inner.steps.evict_next()
+    frames = memory.inner.storage.frames_per_segment
+    for _ in range(2 * frames):
+        memory.inner.storage.append(np.zeros(1, np.int32), np.zeros((1, *memory.observation_space.shape), np.uint8))
 
     for call in (memory.inner.parts.check, lambda: memory.save(tmp_path)):
         with pytest.raises(AssertionError, match=r"has frames of segments \[\d+\], and no block of steps for them"):

@@ -25,7 +25,6 @@ from framestow._core._native import (
     checksum,
     default_frames_per_segment,
     draw_uniformly,
-    inspect_segment,
     join_frames,
     pack_segment,
     set_leak_warnings,
@@ -36,7 +35,7 @@ from framestow._core._native import (
 )
 from framestow._core.resolved_steps import StepFields, Windows
 
-EXPECTED_ABI_VERSION = 19  # equals kAbiVersion in bindings/module.cpp; both grow with every change of the native calls
+EXPECTED_ABI_VERSION = 20  # equals kAbiVersion in bindings/module.cpp; both grow with every change of the native calls
 
 if ABI_VERSION != EXPECTED_ABI_VERSION:
     raise ImportError(
@@ -67,7 +66,6 @@ __all__ = [
     "checksum",
     "default_frames_per_segment",
     "draw_uniformly",
-    "inspect_segment",
     "join_frames",
     "pack_segment",
     "set_leak_warnings",

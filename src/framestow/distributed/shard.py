@@ -370,7 +370,7 @@ def _store_lost_step(inner: InnerMemory, observation: Any, env_ids: npt.NDArray[
     observed = inner.settings.layout.flatten(observation)
     inner.add((env_ids, action, [0.0], [False], [False], observed, extras, observed))
     with inner.lock:
-        inner.steps.lose_indices(_find_indices(inner, int(env_ids[0]), first))
+        inner.core.lose_indices(_find_indices(inner, int(env_ids[0]), first))
 
 
 def _find_indices(inner: InnerMemory, env_id: int, positions: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:

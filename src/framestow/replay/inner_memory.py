@@ -120,7 +120,7 @@ class InnerMemory:
     attribute           is
     ==================  ==========================================================================
     settings            what the memory was built with (``MemorySettings``)
-    core                the native owner of frames, steps and newest stacks; plans and stores steps
+    core                all changes of frames, steps and newest stacks go through it (native)
     steps, storage      the stored steps; the frames of all tracks
     lock                held for every change, and for every draw
     parts               these and all others: sampler, generator, budget, damage
@@ -154,7 +154,7 @@ class InnerMemory:
         with self.lock:
             self.parts.raise_refusal()
             self.parts.num_changes += 1
-            self.steps.close_episode(env_id)
+            self.core.close_episode(env_id)
 
     def append(self, step: tuple[Any, ...]) -> npt.NDArray[np.int64]:
         """Store the fields of a ``Step``, and whether its frames are whole observations; return its indices."""
@@ -211,7 +211,7 @@ class InnerMemory:
             self._begin_change(indices)
             if indices.size and rows:
                 note_changes(self.steps, indices)
-                self.steps.overwrite(indices, rows)
+                self.core.overwrite(indices, rows)
 
     def forget(self, indices: Indices) -> int:
         """Make stored steps unsampleable, with all whose returns include one; return how many were sampleable.
@@ -221,7 +221,7 @@ class InnerMemory:
         """
         with self.lock:
             self._begin_change(indices)
-            num_forgotten = self.steps.forget(indices)
+            num_forgotten = self.core.forget(indices)
             self.parts.evict_to_fit()
         return num_forgotten
 

@@ -50,7 +50,7 @@ class MemoryParts:
         """Seed of the generators; ``None`` once they are those of a saved memory."""
         self.storage = _make_storage(settings)
         self.steps: AnySteps = make_step_store(settings, self.storage.frames_per_segment, self.seed)
-        # Owns both, and the newest stack of every environment; stores what it planned, and evicts.
+        # All changes of both, and of the newest stack of every environment, go through it.
         self.core = Core(self.steps, self.storage, settings.layout, settings.stack_padding)
         # Bytes that evicting steps does not free. A block of steps is allocated whole with its first frame.
         is_whole = settings.retention == "random"
@@ -58,7 +58,7 @@ class MemoryParts:
         fixed_bytes = self.core.nbytes + block_bytes
         self.budget = Budget(settings.max_bytes, fixed_bytes, self.core.charged_bytes)
         # Counts and evicts damaged segments, or raises their errors.
-        self.damage = DamagedSegments(on_damage, self.steps, self.storage)
+        self.damage = DamagedSegments(on_damage, self.core)
         self._check_room_for(sampler)
         self.notified_sampler = NotifiedSampler(sampler, self.steps)
         # Draws the batches. Evictions at random have a generator of their own (``RandomRetention``).

@@ -32,7 +32,7 @@ STEP_STORES = [ring, blocks]
 @pytest.mark.parametrize("make", STEP_STORES)
 @pytest.mark.parametrize(("seed", "n_step"), [(0, 1), (1, 1), (2, 1), (3, 2), (4, 3), (5, 10), (6, 40)])
 def test_exactly_the_transitions_that_reference_lost_frames_are_not_sampleable(make, seed, n_step):
-    played = PlayedSteps(make(500, n_step), STACK, seed)
+    played = PlayedSteps(make(500, n_step), SEGMENT_FRAMES, seed)
     random = np.random.default_rng(100 + seed)
     played.play(100)
     lost = []
@@ -65,7 +65,7 @@ def test_exactly_the_transitions_that_reference_lost_frames_are_not_sampleable(m
 
 @pytest.mark.parametrize("make", STEP_STORES)
 def test_a_later_step_that_references_lost_frames_is_never_sampleable(make):
-    played = PlayedSteps(make(500), STACK, seed=0)
+    played = PlayedSteps(make(500), SEGMENT_FRAMES, seed=0)
     played.play(50, end_chance=0.0)
     newest = played.newest[1]
     played.step_store.lose(1, newest - 1, newest)  # but not the newest frame itself
@@ -78,7 +78,7 @@ def test_a_later_step_that_references_lost_frames_is_never_sampleable(make):
 
 @pytest.mark.parametrize("make", STEP_STORES)
 def test_ranks_exclude_exactly_the_lost_transitions(make):
-    played = PlayedSteps(make(500), STACK, seed=1)
+    played = PlayedSteps(make(500), SEGMENT_FRAMES, seed=1)
     played.play(200)
     for first in (10, 12, 50, 90, 91):
         played.step_store.lose(0, first, first + 3)

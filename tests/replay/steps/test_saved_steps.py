@@ -65,7 +65,7 @@ def assert_same(played: PlayedSteps, step_store) -> None:
 
 @pytest.mark.parametrize("make", STEP_STORES)
 def test_state_and_sealed_blocks_restore_everything_and_blocks_never_change(make):
-    played, store = PlayedSteps(make(), STACK, seed=0), Store()
+    played, store = PlayedSteps(make(), SEGMENT_FRAMES, seed=0), Store()
     for _ in range(14):
         played.play(200)
         store.commit(played.step_store)
@@ -80,7 +80,7 @@ def test_state_and_sealed_blocks_restore_everything_and_blocks_never_change(make
 
 @pytest.mark.parametrize("make", STEP_STORES)
 def test_the_state_without_sealed_blocks_is_small(make):
-    played = PlayedSteps(make(), STACK, seed=0)
+    played = PlayedSteps(make(), SEGMENT_FRAMES, seed=0)
     played.play(2500)
     step_store = played.step_store
 
@@ -91,7 +91,7 @@ def test_the_state_without_sealed_blocks_is_small(make):
 
 @pytest.mark.parametrize("make", STEP_STORES)
 def test_a_missing_or_damaged_block_loses_exactly_its_transitions(make):
-    played, store = PlayedSteps(make(), STACK, seed=2), Store()
+    played, store = PlayedSteps(make(), SEGMENT_FRAMES, seed=2), Store()
     played.play(2500)
     store.commit(played.step_store)
     whole = set(played.step_store.sampleable_indices().tolist())
@@ -118,7 +118,7 @@ def test_a_missing_or_damaged_block_loses_exactly_its_transitions(make):
 
 @pytest.mark.parametrize("make", STEP_STORES)
 def test_lost_transitions_stay_lost_after_saving_and_are_not_counted_again(make):
-    played, store = PlayedSteps(make(), STACK, seed=3), Store()
+    played, store = PlayedSteps(make(), SEGMENT_FRAMES, seed=3), Store()
     played.play(2500)
     played.step_store.lose(0, played.newest[0] - 40, played.newest[0] - 20)
     store.commit(played.step_store)
@@ -139,7 +139,7 @@ def test_lost_transitions_stay_lost_after_saving_and_are_not_counted_again(make)
 
 @pytest.mark.parametrize("make", STEP_STORES)
 def test_open_episodes_continue_after_restoring(make):
-    played, store = PlayedSteps(make(), STACK, seed=4), Store()
+    played, store = PlayedSteps(make(), SEGMENT_FRAMES, seed=4), Store()
     played.play(100, end_chance=0.0)
     store.commit(played.step_store)
     played.step_store, _ = restored(make, store)
@@ -152,7 +152,7 @@ def test_open_episodes_continue_after_restoring(make):
 
 @pytest.mark.parametrize("make", STEP_STORES)
 def test_a_block_that_is_not_sealed_is_refused(make):
-    played = PlayedSteps(make(), STACK, seed=0)
+    played = PlayedSteps(make(), SEGMENT_FRAMES, seed=0)
     played.play(10)
 
     with pytest.raises(IndexError, match="use a key from list_sealed_steps"):
@@ -169,7 +169,7 @@ def test_a_block_that_is_not_sealed_is_refused(make):
     ],
 )
 def test_arrays_of_another_step_store_are_refused(make, name, value):
-    played = PlayedSteps(make(), STACK, seed=0)
+    played = PlayedSteps(make(), SEGMENT_FRAMES, seed=0)
     played.play(10)
 
     with pytest.raises(DamagedDataError, match="load an older save"):

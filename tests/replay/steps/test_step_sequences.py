@@ -26,7 +26,7 @@ def steps_for(num_envs: int, stack: int, extra: int = 0) -> StepSettings:
 
 def play_sequence(retention: str, steps: StepSettings, seed: int, end_chance: float, num_steps: int) -> PlayedSteps:
     """Play episodes that end by a flag or are cut off; some have no step."""
-    played = PlayedSteps(MAKERS[retention](steps, seed), steps.stack, seed)
+    played = PlayedSteps(MAKERS[retention](steps, seed), 16, seed)
     for _ in range(0, num_steps, 40):
         played.play(40, end_chance)
         cut = np.flatnonzero(played.random.random(steps.num_envs) < 0.3).tolist()
@@ -118,7 +118,7 @@ def test_episode_starts_are_derived_from_the_steps_of_a_store_without_them(reten
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 def test_the_number_of_known_episodes_does_not_grow_with_evicted_ones(retention):
-    played = PlayedSteps(MAKERS[retention](steps_for(2, 2), 0), 2, 0)
+    played = PlayedSteps(MAKERS[retention](steps_for(2, 2), 0), 16, 0)
     played.play(3000, 0.3)
 
     counts, _ = played.step_store.starts()

@@ -11,6 +11,7 @@ from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import StepSettings
 from framestow.replay.store.consistency import find_step_problems
+from oracles.listed_steps import FramedSteps
 
 STACK, NUM_ENVS, NUM_STEPS = 3, 2, 6
 
@@ -22,10 +23,10 @@ def test_a_problem_of_steps_names_its_environment_and_frame():
         capacity=100, frame=frame, action=action, stack=STACK, num_envs=NUM_ENVS, discount=0.9, storage="packed"
     )
     steps, damaged = RingSteps(settings), RingSteps(settings)
-    steps.begin(np.arange(NUM_ENVS))
-    numbers, never = np.zeros(NUM_ENVS, np.int64), np.zeros(NUM_ENVS, np.bool_)
+    played, env_ids = FramedSteps(steps, segment_frames=1), list(range(NUM_ENVS))
+    played.begin(env_ids)
     for _ in range(NUM_STEPS):
-        assert steps.append(np.arange(NUM_ENVS), numbers, numbers, never, never) is not None
+        played.append(env_ids, [0] * NUM_ENVS, [0.0] * NUM_ENVS, [False] * NUM_ENVS)
     arrays = steps.state()
     of_second = np.flatnonzero(arrays["steps.env_id"] == 1)
     arrays["steps.position"] = np.where(np.arange(NUM_ENVS * NUM_STEPS) == of_second[4], 3, arrays["steps.position"])

@@ -1,7 +1,5 @@
 #include "arguments.hpp"
 
-namespace nb = nanobind;
-
 namespace framestow {
 namespace {
 
@@ -72,10 +70,6 @@ StepFieldsTuple new_step_fields(const nb::tuple& values) {
     return nb::steal<StepFieldsTuple>(named_tuples().new_tuple(named_tuples().step_fields, values).release());
 }
 
-void refuse(const char* name, const std::string& fault) {
-    throw std::invalid_argument(std::string(name) + " " + fault);
-}
-
 StackPadding padding_named(std::string_view name) {
     if (name == "first_frame") {
         return StackPadding::kFirstFrame;
@@ -84,19 +78,6 @@ StackPadding padding_named(std::string_view name) {
         refuse("padding", "is '" + std::string(name) + "': it must be 'first_frame' or 'zeros'");
     }
     return StackPadding::kZeros;
-}
-
-std::size_t first_axis(const ReadArray& array, const char* name) {
-    if (array.ndim() == 0) {
-        refuse(name, "has no axis: it must have a first axis that counts the frames");
-    }
-    return array.shape(0);
-}
-
-ReadArray as_bytes(nb::handle argument, const char* name) { return as_array<ReadArray, std::uint8_t>(argument, name); }
-
-ByteSpan span_of(const ReadArray& array) {
-    return ByteSpan{static_cast<const std::uint8_t*>(array.data()), array.size()};
 }
 
 nb::bytes to_bytes(const std::vector<std::uint8_t>& bytes) { return nb::bytes(bytes.data(), bytes.size()); }

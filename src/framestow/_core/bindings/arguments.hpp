@@ -1,28 +1,19 @@
-// Checked access to arguments from Python and new NumPy arrays for results, so that the core sees plain pointers and
-// counts.
-//
-// An argument array is borrowed for one call; nothing is cast or copied. std::invalid_argument (ValueError) and
-// nb::type_error (TypeError) name the argument before anything changes.
+// New NumPy arrays for results, and arguments that are no arrays, so that the core sees plain pointers and counts.
 #pragma once
 
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <algorithm>
 #include <cstdint>
-#include <initializer_list>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "../bytes.hpp"
 #include "../frame_geometry.hpp"
 #include "../frame_stacks.hpp"
+#include "borrowed_array.hpp"
 
 namespace framestow {
-
-namespace nb = nanobind;
 
 // An array of any dtype.
 inline bool is_object(PyObject*) { return true; }
@@ -106,102 +97,7 @@ class StepFieldsTuple : public nb::tuple {
 WindowsTuple new_windows(const nb::tuple& values);
 StepFieldsTuple new_step_fields(const nb::tuple& values);
 
-using ReadArray = nb::ndarray<nb::ro>;
-using WriteArray = nb::ndarray<>;
-
-[[noreturn]] void refuse(const char* name, const std::string& fault);
-
-template <typename Array>
-std::string shape_text(const Array& array) {
-    std::string text = "(";
-    for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
-        text += std::to_string(array.shape(axis)) + (array.ndim() == 1 ? "," : axis + 1 < array.ndim() ? ", " : "");
-    }
-    return text + ")";
-}
-
-template <typename Array>
-bool is_c_contiguous(const Array& array) {
-    std::int64_t expected = 1;
-    for (std::size_t axis = array.ndim(); axis-- > 0;) {
-        if (array.shape(axis) != 1 && array.stride(axis) != expected) {
-            return array.size() == 0;
-        }
-        expected *= static_cast<std::int64_t>(array.shape(axis));
-    }
-    return true;
-}
-
-template <typename Scalar>
-constexpr const char* dtype_name() {
-    return sizeof(Scalar) == 1 ? "uint8" : sizeof(Scalar) == 4 ? "int32" : "int64";
-}
-
-// Borrows an argument as a C-ordered array of `Scalar`; `Array` decides whether it must be writable.
-template <typename Array, typename Scalar>
-Array as_array(nb::handle argument, const char* name) {
-    Array array;
-    if (!nb::try_cast(argument, array, false)) {
-        throw nb::type_error((std::string(name) + " is not " + (Array::ReadOnly ? "an" : "a writable") +
-                              " array: it must be a NumPy array of " + dtype_name<Scalar>())
-                                 .c_str());
-    }
-    if (array.dtype() != nb::dtype<Scalar>() || array.device_type() != nb::device::cpu::value) {
-        throw nb::type_error((std::string(name) + " has another dtype than " + dtype_name<Scalar>() +
-                              ": nothing is cast silently; pass " + name + ".astype(np." + dtype_name<Scalar>() + ")")
-                                 .c_str());
-    }
-    if (!is_c_contiguous(array)) {
-        refuse(name, "is not in C order: pass np.ascontiguousarray(" + std::string(name) + ")");
-    }
-    return array;
-}
-
-template <typename Scalar>
-struct Column {  // a one-dimensional argument, with a reference to its array
-    ReadArray array;
-    const Scalar* values;
-    std::size_t size;
-};
-
-template <typename Scalar>
-Column<Scalar> as_column(nb::handle argument, const char* name) {
-    ReadArray array = as_array<ReadArray, Scalar>(argument, name);
-    if (array.ndim() != 1) {
-        refuse(name, "has shape " + shape_text(array) + ": it must have one axis");
-    }
-    const std::size_t size = array.shape(0);
-    const auto* values = static_cast<const Scalar*>(array.data());
-    return Column<Scalar>{std::move(array), values, size};
-}
-
-// Checks that the first axes are `leading` and that the others together are one frame.
-template <typename Array>
-void check_frames(const Array& array, const char* name, std::initializer_list<std::size_t> leading,
-                  std::size_t frame_bytes) {
-    std::string wanted;
-    std::size_t expected = frame_bytes;
-    bool fits = array.ndim() >= leading.size();
-    std::size_t axis = 0;
-    for (const std::size_t length : leading) {
-        wanted += std::to_string(length) + ", ";
-        fits = fits && array.shape(axis) == length;
-        expected *= length;
-        ++axis;
-    }
-    if (!fits || array.size() != expected) {
-        refuse(name, "has shape " + shape_text(array) + ": it must be (" + wanted + "and one frame of " +
-                         std::to_string(frame_bytes) + " bytes)");
-    }
-}
-
 StackPadding padding_named(std::string_view name);
-
-std::size_t first_axis(const ReadArray& array, const char* name);
-
-ReadArray as_bytes(nb::handle argument, const char* name);
-
-ByteSpan span_of(const ReadArray& array);
 
 nb::bytes to_bytes(const std::vector<std::uint8_t>& bytes);
 

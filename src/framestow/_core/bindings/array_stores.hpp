@@ -41,10 +41,10 @@ inline FrameFormat format_of(nb::handle array) {
 // Borrows one NumPy array for each array of an observation: a tuple of them, or a single one alone.
 class BorrowedArrays {
 public:
-    BorrowedArrays(nb::handle argument, std::size_t num_arrays, const char* name, bool writable)
+    BorrowedArrays(nb::handle argument, std::size_t num_arrays, const char* name, Access access = Access::kRead)
         : arrays_(new BorrowedArray[num_arrays]) {
         if (num_arrays == 1 && !nb::isinstance<nb::tuple>(argument)) {
-            borrow(0, argument, name, writable);
+            arrays_[0].borrow_named(argument, name, Scalar::kOther, access);
             return;
         }
         if (!nb::isinstance<nb::tuple>(argument) || nb::len(argument) != num_arrays) {
@@ -52,43 +52,15 @@ public:
                    "is not a tuple of " + std::to_string(num_arrays) + " arrays: it must have one for each array");
         }
         for (std::size_t array = 0; array < num_arrays; ++array) {
-            borrow(array, argument[array], name, writable);
+            arrays_[array].borrow_named(argument[array], name, Scalar::kOther, access);
         }
     }
 
     const BorrowedArray& operator[](std::size_t array) const { return arrays_[array]; }
 
 private:
-    void borrow(std::size_t array, nb::handle argument, const char* name, bool writable) {
-        if (!arrays_[array].borrow(argument, writable)) {
-            throw nb::type_error((std::string(name) + " is not " + (writable ? "a writable" : "an") +
-                                  " array in C order: pass np.ascontiguousarray(" + name + ")")
-                                     .c_str());
-        }
-    }
-
     std::unique_ptr<BorrowedArray[]> arrays_;
 };
-
-// Checks that the first axes are `leading` and that the others together are one frame.
-inline void check_frames(const BorrowedArray& array, const char* name, std::initializer_list<std::size_t> leading,
-                         std::size_t frame_bytes) {
-    const Py_buffer& view = array.view();
-    std::size_t axis = 0;
-    std::size_t expected = frame_bytes;
-    bool fits = static_cast<std::size_t>(view.ndim) >= leading.size();
-    std::string wanted;
-    for (const std::size_t length : leading) {
-        fits = fits && static_cast<std::size_t>(view.shape[axis]) == length;
-        expected *= length;
-        wanted += std::to_string(length) + ", ";
-        ++axis;
-    }
-    if (!fits || static_cast<std::size_t>(view.len) != expected) {
-        refuse(name, "has " + std::to_string(view.len) + " bytes: it must have the shape (" + wanted +
-                         "*frame) with frames of " + std::to_string(frame_bytes) + " bytes");
-    }
-}
 
 // The stores of all arrays. Where a call addresses one array of one environment, array k of environment e is track
 // k * num_envs + e.

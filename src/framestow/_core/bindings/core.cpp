@@ -118,7 +118,10 @@ using Evicted = std::vector<std::tuple<std::int32_t, std::int64_t, std::int64_t>
 class Core : public Planner {
 public:
     Core(BoundSteps& steps, const ArrayStores& stores, nb::handle layout, const char* padding)
-        : Planner(steps.arguments(), steps.store().cursors(), layout, padding), steps_(steps.store()), stores_(stores) {
+        : Planner(steps.arguments(), steps.store().cursors(), layout, padding),
+          bound_steps_(steps),
+          steps_(steps.store()),
+          stores_(stores) {
         bool fits = stores.size() == arrays_.size() &&
                     stores.num_envs() == static_cast<std::int64_t>(steps_.num_envs()) &&
                     stores.first().frames_per_segment() == steps_.rules().segment_frames;
@@ -159,7 +162,7 @@ public:
     // stores a step; false if the steps break a rule. Throws DamagedSegment for other bytes than a segment.
     bool append_segment(std::int64_t env_id, nb::handle segment_argument, nb::handle bits_argument, nb::handle actions,
                         nb::handle rewards, nb::handle extras) {
-        forget();
+        clear_plan();
         FrameStore& store = stores_.first();
         const std::int64_t length = store.frames_per_segment();
         if (stores_.size() != 1 || env_id < 0 || env_id >= stores_.num_envs() ||
@@ -167,13 +170,13 @@ public:
             refuse("env_id", "is " + std::to_string(env_id) +
                                  ": it must be one whose next frame begins a segment, in a storage of one array");
         }
-        const ReadArray segment_bytes = as_bytes(segment_argument, "segment");
-        const ReadArray bits = as_bytes(bits_argument, "bits");
+        const BorrowedArray segment_bytes(segment_argument, "segment", Scalar::kU8);
+        const BorrowedArray bits(bits_argument, "bits", Scalar::kU8);
         if (bits.nbytes() != static_cast<std::size_t>(length)) {
             refuse("bits", "has " + std::to_string(bits.nbytes()) + " bytes: it must be one for each of " +
                                std::to_string(length) + " frames");
         }
-        const ReceivedSegment segment(store.format(), span_of(segment_bytes), span_of(bits),
+        const ReceivedSegment segment(store.format(), segment_bytes.bytes(), bits.bytes(),
                                       arrays_.front().layout.depth);
         std::vector<std::uint8_t> flags;
         if (!segment.read_flags(cursors_.is_open(static_cast<std::size_t>(env_id)), flags) ||
@@ -203,6 +206,36 @@ public:
         std::vector<Eviction> evictions;
         steps_.clear(evictions);
         evict(evictions);
+    }
+
+    // Ends the open episode of an environment, or every open episode, as truncated.
+    void close_episode(std::int64_t env_id) { steps_.close_episode(bound_steps_.checked_env(env_id)); }
+    void close_episodes() { steps_.close_episodes(); }
+
+    void overwrite(nb::handle indices, nb::handle fields) { overwrite_steps(steps_, indices, fields); }
+    std::size_t forget(nb::handle indices) { return forget_steps(steps_, indices); }
+    std::size_t lose_indices(nb::handle indices) { return steps_.lose_indices(IndexColumn(indices, "indices").copy()); }
+
+    // Evicts a segment of frames that is damaged, and loses the steps that use one of them. They return how many steps
+    // were sampleable.
+    std::size_t lose_segment(std::int64_t env_id, std::int64_t number) {
+        const std::int64_t first = number * stores_.first().frames_per_segment();
+        const std::int64_t before = first + stores_.first().frames_per_segment();
+        const std::size_t num_lost = steps_.lose(bound_steps_.checked_env(env_id), first, before);
+        evict_frames(stores_, env_id, before, first);
+        return num_lost;
+    }
+
+    // Loses the steps that use frames before the first stored one of their environment, of any array.
+    std::size_t lose_steps_without_frames() {
+        std::size_t num_lost = 0;
+        for (std::size_t array = 0; array < stores_.size(); ++array) {
+            for (std::int64_t env_id = 0; env_id < stores_.num_envs(); ++env_id) {
+                num_lost += steps_.lose(static_cast<std::size_t>(env_id), kBeforeAllPositions,
+                                        stores_[array].first_position(env_id));
+            }
+        }
+        return num_lost;
     }
 
     // What is unusual about the steps of a plan: how many observations are stored whole; how many rows of running
@@ -239,7 +272,7 @@ public:
 
     // Sets the stack of an environment to `windows`, (1, depth, *frame) of each array.
     void restore_stack(std::int32_t env_id, nb::handle windows) {
-        const BorrowedArrays given(windows, arrays_.size(), "windows", false);
+        const BorrowedArrays given(windows, arrays_.size(), "windows");
         for (std::size_t number = 0; number < arrays_.size(); ++number) {
             Array& array = arrays_[number];
             check_frames(given[number], "windows", {1, array.layout.depth}, array.layout.frame_bytes);
@@ -274,11 +307,12 @@ private:
         return evicted;
     }
 
-    // Only a lack of memory can prevent `finish`.
+    // Only a lack of memory can prevent `finish`. No memory is reserved before, since a patch's size is known only after
+    // packing.
     void begin_storing() { is_torn_ = true; }
     void finish() {
         is_torn_ = false;
-        forget();
+        clear_plan();
     }
 
     void append_planned(Frames Array::* frames, const std::vector<std::int32_t>& env_ids) {
@@ -333,6 +367,9 @@ private:
         return is_current && !is_next && !has_one_value;
     }
 
+    static constexpr std::int64_t kBeforeAllPositions = -(std::int64_t{1} << 40);  // also of lost steps
+
+    BoundSteps& bound_steps_;
     StepStore& steps_;
     const ArrayStores& stores_;
     bool is_torn_ = false;  // whether a lack of memory stopped a step in the middle: then no more steps are taken
@@ -370,6 +407,13 @@ void bind_core(nb::module_& module) {
              nb::arg("actions"), nb::arg("rewards"), nb::arg("extras").none())
         .def("evict_next", &Core::evict_next)
         .def("clear", &Core::clear)
+        .def("close_episode", &Core::close_episode, nb::arg("env_id"))
+        .def("close_episodes", &Core::close_episodes)
+        .def("overwrite", &Core::overwrite, nb::arg("indices"), nb::arg("fields"))
+        .def("forget", &Core::forget, nb::arg("indices"))
+        .def("lose_indices", &Core::lose_indices, nb::arg("indices"))
+        .def("lose_segment", &Core::lose_segment, nb::arg("env_id"), nb::arg("number"))
+        .def("lose_steps_without_frames", &Core::lose_steps_without_frames)
         .def("restore_stack", &Core::restore_stack, nb::arg("env_id"), nb::arg("windows"))
         .def_prop_ro("charged_bytes", &Core::charged_bytes);
 }

@@ -23,11 +23,6 @@ namespace {
 // lead-ins are read. Only the first axis of `lead_ins` may have gaps: it may be a part of larger observations.
 class StretchStarts {
 public:
-    StretchStarts() = default;
-    ~StretchStarts();
-    StretchStarts(const StretchStarts&) = delete;
-    StretchStarts& operator=(const StretchStarts&) = delete;
-
     void read(nb::handle paddings, nb::handle lead_ins, std::size_t num_frames, std::size_t num_lead_ins,
               std::size_t frame_bytes);
 
@@ -36,67 +31,41 @@ public:
 
 private:
     std::vector<StretchStart> starts_;
-    Py_buffer lead_ins_{};
-    bool is_borrowed_ = false;
+    BorrowedArray lead_ins_;
 };
-
-// Whether each row is `num_lead_ins` frames without a gap.
-bool has_whole_rows(const Py_buffer& view, std::size_t num_rows, std::size_t num_lead_ins, std::size_t frame_bytes) {
-    if (view.ndim < 2 || static_cast<std::size_t>(view.shape[0]) != num_rows ||
-        static_cast<std::size_t>(view.shape[1]) != num_lead_ins) {
-        return false;
-    }
-    Py_ssize_t expected = view.itemsize;
-    for (int axis = view.ndim; --axis > 0;) {
-        if (view.shape[axis] != 1 && view.strides[axis] != expected) {
-            return false;
-        }
-        expected *= view.shape[axis];
-    }
-    return static_cast<std::size_t>(expected) == num_lead_ins * frame_bytes;
-}
-
-StretchStarts::~StretchStarts() {
-    if (is_borrowed_) {
-        PyBuffer_Release(&lead_ins_);
-    }
-}
 
 void StretchStarts::read(nb::handle paddings, nb::handle lead_ins, std::size_t num_frames, std::size_t num_lead_ins,
                          std::size_t frame_bytes) {
     if (paddings.is_none()) {
         return;
     }
-    const auto column = as_column<std::uint8_t>(paddings, "paddings");
-    if (column.size != num_frames) {
-        refuse("paddings", "has " + std::to_string(column.size) + " entries: it must have one for each of " +
+    const Column<std::uint8_t> column(paddings, "paddings");
+    if (column.size() != num_frames) {
+        refuse("paddings", "has " + std::to_string(column.size()) + " entries: it must have one for each of " +
                                std::to_string(num_frames) + " frames");
     }
     bool has_lead_ins = false;
     starts_.resize(num_frames);
     for (std::size_t row = 0; row < num_frames; ++row) {
-        starts_[row].padding = static_cast<StretchPadding>(column.values[row]);
+        starts_[row].padding = static_cast<StretchPadding>(column[row]);
         if (starts_[row].padding > StretchPadding::kUsual) {
-            refuse("paddings", "has the entry " + std::to_string(column.values[row]) + ": entries must be 0 to 3");
+            refuse("paddings", "has the entry " + std::to_string(column[row]) + ": entries must be 0 to 3");
         }
         has_lead_ins = has_lead_ins || starts_[row].padding == StretchPadding::kLeadIns;
     }
     if (!has_lead_ins || num_lead_ins == 0) {
         return;
     }
-    if (PyObject_GetBuffer(lead_ins.ptr(), &lead_ins_, PyBUF_FORMAT | PyBUF_STRIDES) == 0) {
-        is_borrowed_ = true;
-    } else {
-        PyErr_Clear();
-    }
-    if (!is_borrowed_ || !has_whole_rows(lead_ins_, num_frames, num_lead_ins, frame_bytes)) {
+    const Py_buffer& view = lead_ins_.view();
+    if (!lead_ins_.borrow_strided(lead_ins) || view.ndim < 2 || lead_ins_.num_rows() != num_frames ||
+        static_cast<std::size_t>(view.shape[1]) != num_lead_ins || !lead_ins_.is_c_ordered_from(1) ||
+        lead_ins_.nbytes() != num_frames * num_lead_ins * frame_bytes) {
         refuse("lead_ins", "does not fit: it must be an array (" + std::to_string(num_frames) + ", " +
                                std::to_string(num_lead_ins) + ", *frame) with frames of " +
                                std::to_string(frame_bytes) + " bytes, in C order from its second axis on");
     }
     for (std::size_t row = 0; row < num_frames; ++row) {
-        starts_[row].lead_ins =
-            static_cast<const std::uint8_t*>(lead_ins_.buf) + static_cast<Py_ssize_t>(row) * lead_ins_.strides[0];
+        starts_[row].lead_ins = lead_ins_.values<const std::uint8_t>() + static_cast<Py_ssize_t>(row) * view.strides[0];
     }
 }
 
@@ -106,7 +75,7 @@ class StepFrames {
 public:
     StepFrames(const ArrayStores& stores, nb::handle frames, const std::int32_t* env_ids, std::size_t count,
                nb::handle paddings = nb::none(), nb::handle lead_ins = nb::none())
-        : stores_(stores), arrays_(frames, stores.size(), "frames", false), env_ids_(env_ids), count_(count) {
+        : stores_(stores), arrays_(frames, stores.size(), "frames"), env_ids_(env_ids), count_(count) {
         for (std::size_t array = 0; array < stores.size(); ++array) {
             check_frames(arrays_[array], "frames", {count}, stores[array].format().frame_bytes());
         }
@@ -153,8 +122,8 @@ private:
 
 std::size_t py_append(ArrayStores& self, nb::handle env_ids_argument, nb::handle frames_argument, nb::handle paddings,
                       nb::handle lead_ins) {
-    const auto env_ids = as_column<std::int32_t>(env_ids_argument, "env_ids");
-    StepFrames(self, frames_argument, env_ids.values, env_ids.size, paddings, lead_ins).append();
+    const Column<std::int32_t> env_ids(env_ids_argument, "env_ids");
+    StepFrames(self, frames_argument, env_ids.values(), env_ids.size(), paddings, lead_ins).append();
     return charged_bytes(self);
 }
 
@@ -163,14 +132,14 @@ constexpr std::size_t kMostFrames = std::numeric_limits<std::int32_t>::max();  /
 // The columns of window requests, with as many entries each.
 struct WindowColumns {
     WindowColumns(nb::handle env_ids_argument, nb::handle last_positions_argument, nb::handle counts_argument)
-        : env_ids(as_column<std::int32_t>(env_ids_argument, "env_ids")),
-          last_positions(as_column<std::int64_t>(last_positions_argument, "last_positions")),
-          counts(as_column<std::int32_t>(counts_argument, "counts")),
-          requests{env_ids.values, last_positions.values, counts.values, env_ids.size} {
-        if (last_positions.size != env_ids.size || counts.size != env_ids.size) {
-            refuse("last_positions and counts", "have " + std::to_string(last_positions.size) + " and " +
-                                                    std::to_string(counts.size) + " entries: they must have " +
-                                                    std::to_string(env_ids.size) + " as environments has");
+        : env_ids(env_ids_argument, "env_ids"),
+          last_positions(last_positions_argument, "last_positions"),
+          counts(counts_argument, "counts"),
+          requests{env_ids.values(), last_positions.values(), counts.values(), env_ids.size()} {
+        if (last_positions.size() != env_ids.size() || counts.size() != env_ids.size()) {
+            refuse("last_positions and counts", "have " + std::to_string(last_positions.size()) + " and " +
+                                                    std::to_string(counts.size()) + " entries: they must have " +
+                                                    std::to_string(env_ids.size()) + " as environments has");
         }
     }
 
@@ -204,7 +173,7 @@ public:
         }
         const std::size_t first = only.value_or(0);
         const std::size_t num_arrays = only ? 1 : stores_.size();
-        const BorrowedArrays outputs(out_argument, num_arrays, "out", true);
+        const BorrowedArrays outputs(out_argument, num_arrays, "out", Access::kWrite);
         const auto length = [&](std::size_t at) {
             const Py_buffer& view = outputs[at].view();
             return view.ndim < 2 ? 0 : static_cast<std::size_t>(view.shape[1]);
@@ -268,9 +237,9 @@ void py_restore_in_file(ArrayStores& self, std::int64_t track, std::int64_t numb
 }
 
 void py_restore(ArrayStores& self, std::int64_t track, std::int64_t number, nb::handle segment_argument) {
-    const ReadArray segment = as_bytes(segment_argument, "segment");
+    const BorrowedArray segment(segment_argument, "segment", Scalar::kU8);
     const ArrayStores::Track at = self.at(track);
-    at.store.restore(at.env_id, number, span_of(segment));
+    at.store.restore(at.env_id, number, segment.bytes());
 }
 
 nb::bytes py_segment(ArrayStores& self, std::int64_t track, std::int64_t number) {

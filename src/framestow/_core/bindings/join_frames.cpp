@@ -2,43 +2,12 @@
 #include <string>
 
 #include "../unstacking.hpp"
+#include "arguments.hpp"
 #include "parts.hpp"
 #include "release_gil.hpp"
-#include "step_arguments.hpp"
 
 namespace framestow {
 namespace {
-
-// Borrows an array with any strides, and releases it on destruction.
-class StridedArray {
-public:
-    StridedArray(nb::handle argument, const char* name) {
-        if (PyObject_GetBuffer(argument.ptr(), &view_, PyBUF_FORMAT | PyBUF_STRIDES) != 0) {
-            PyErr_Clear();
-            refuse(name, "is not an array: it must be a NumPy array");
-        }
-    }
-    StridedArray(const StridedArray&) = delete;
-    StridedArray& operator=(const StridedArray&) = delete;
-    ~StridedArray() { PyBuffer_Release(&view_); }
-
-    const Py_buffer& view() const { return view_; }
-
-private:
-    Py_buffer view_{};
-};
-
-// Whether the axes from `first` on lie in C order.
-bool is_c_ordered(const Py_buffer& view, int first) {
-    Py_ssize_t expected = view.itemsize;
-    for (int axis = view.ndim - 1; axis >= first; --axis) {
-        if (view.shape[axis] != 1 && view.strides[axis] != expected) {
-            return false;
-        }
-        expected *= view.shape[axis];
-    }
-    return true;
-}
 
 // Calls join(stack) with the address of each stack, in the order of the axes before `depth_axis`.
 template <typename Join>
@@ -55,14 +24,16 @@ void for_each_stack(const Py_buffer& view, int axis, int depth_axis, const std::
 // the axis of the frames, oldest first. Each frame has pieces of `piece_bytes`, which alternate with those of the
 // others. Only the frames must be in C order; stacks may overlap.
 void join(nb::handle frames, int depth_axis, std::size_t piece_bytes, nb::handle out) {
-    const StridedArray from(frames, "frames");
-    BorrowedArray observations;
+    BorrowedArray from;
     const Py_buffer& view = from.view();
-    if (depth_axis < 0 || depth_axis >= view.ndim || !is_c_ordered(view, depth_axis + 1)) {
-        refuse("frames", "does not fit: it must have a stack's axis, and each frame in C order");
+    if (!from.borrow_strided(frames) || depth_axis < 0 || depth_axis >= view.ndim ||
+        !from.is_c_ordered_from(depth_axis + 1)) {
+        refuse("frames", "does not fit: it must be an array with a stack's axis, and each frame in C order");
     }
-    if (!observations.borrow(out, true) || observations.view().len != view.len) {
-        refuse("out", "does not fit: it must be a writable array in C order with the bytes of frames");
+    const BorrowedArray observations(out, "out", Scalar::kOther, Access::kWrite);
+    if (observations.nbytes() != from.nbytes()) {
+        refuse("out", "has " + std::to_string(observations.nbytes()) + " bytes: it must have those of frames, " +
+                          std::to_string(from.nbytes()));
     }
     if (view.len == 0) {
         return;

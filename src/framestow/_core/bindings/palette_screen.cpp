@@ -13,7 +13,6 @@
 #include "../area_shrinker.hpp"
 #include "arguments.hpp"
 #include "parts.hpp"
-#include "step_arguments.hpp"
 
 namespace framestow {
 namespace {
@@ -27,17 +26,13 @@ bool shrinks_by_area(const Shape& picture, const Shape& frame) {
     return AreaShrinker::applies(PictureSize{picture.first, picture.second}, PictureSize{frame.first, frame.second});
 }
 
-bool is_bytes(const BorrowedArray& array, std::size_t size) {
-    return array.view().itemsize == 1 && static_cast<std::size_t>(array.view().len) == size;
-}
-
 class BoundPaletteScreen {
 public:
     BoundPaletteScreen(nb::handle raw_frames, std::optional<Shape> frame_shape) {
-        if (!raw_frames_.borrow(raw_frames) || raw_frames_.view().ndim != 3 || raw_frames_.view().itemsize != 1 ||
-            raw_frames_.view().len == 0 || raw_frames_.num_rows() != 2) {
-            refuse("raw_frames",
-                   "do not fit: they must be (2, height, width) of uint8 in C order, with a pixel at least");
+        raw_frames_.borrow_named(raw_frames, "raw_frames", Scalar::kU8);
+        if (raw_frames_.num_axes() != 3 || raw_frames_.nbytes() == 0 || raw_frames_.num_rows() != 2) {
+            refuse("raw_frames", "have shape " + raw_frames_.shape_text() +
+                                     ": they must be (2, height, width), with a pixel at least");
         }
         const Shape picture{static_cast<std::size_t>(raw_frames_.view().shape[1]),
                             static_cast<std::size_t>(raw_frames_.view().shape[2])};
@@ -54,11 +49,12 @@ public:
     }
 
     void learn(nb::handle grey_of_pair, nb::handle is_known) {
-        BorrowedArray greys, known;
         constexpr std::size_t kNumColours = PaletteScreen::kNumColours;
-        if (!greys.borrow(grey_of_pair) || !is_bytes(greys, kNumColours * kNumColours) || !known.borrow(is_known) ||
-            !is_bytes(known, kNumColours)) {
-            refuse("grey_of_pair and is_known", "do not fit: they must be (256, 256) of uint8 and (256,) of bool");
+        const BorrowedArray greys(grey_of_pair, "grey_of_pair", Scalar::kU8),
+            known(is_known, "is_known", Scalar::kBool);
+        if (greys.nbytes() != kNumColours * kNumColours || known.nbytes() != kNumColours) {
+            refuse("grey_of_pair and is_known", "have shapes " + greys.shape_text() + " and " + known.shape_text() +
+                                                    ": they must be (256, 256) and (256,)");
         }
         screen_->learn(greys.values<const std::uint8_t>(), known.values<const std::uint8_t>());
     }
@@ -71,10 +67,10 @@ public:
     }
 
     void write(bool of_two, nb::handle out) {
-        BorrowedArray frame;
-        if (!frame.borrow(out, true) || !is_bytes(frame, out_bytes_)) {
-            refuse("out", "does not fit: it must be a writable array of uint8 in C order with " +
-                              std::to_string(out_bytes_) + " pixels");
+        const BorrowedArray frame(out, "out", Scalar::kU8, Access::kWrite);
+        if (frame.nbytes() != out_bytes_) {
+            refuse("out",
+                   "has shape " + frame.shape_text() + ": it must have " + std::to_string(out_bytes_) + " pixels");
         }
         if (!screen_->can_show(of_two)) {
             throw std::invalid_argument("no picture to show: take_in must have answered True for the raw frames");

@@ -28,7 +28,7 @@ Planner::Planner(StepArguments& arguments, EnvCursors& cursors, nb::handle layou
 }
 
 std::optional<bool> Planner::plan_begin(nb::handle frames, nb::handle env_ids, bool are_whole) {
-    forget();
+    clear_plan();
     const bool are_frames = takes_frames_ && !are_whole;
     if (!read_envs(env_ids) || !borrow(&Array::now, frames, are_frames ? &Array::frame : &Array::observation) ||
         !cursors_.are_known(env_ids_.data(), env_ids_.size())) {
@@ -57,7 +57,7 @@ std::optional<bool> Planner::plan_begin(nb::handle frames, nb::handle env_ids, b
 std::optional<bool> Planner::plan_append(nb::handle env_ids, nb::handle actions, nb::handle rewards,
                                          nb::handle terminated, nb::handle truncated, nb::handle frames,
                                          nb::handle extras, bool are_whole) {
-    forget();
+    clear_plan();
     const bool are_frames = takes_frames_ && !are_whole;
     if (!read_envs(env_ids) || !arguments_.read(env_ids_.size(), actions, rewards, terminated, truncated, extras) ||
         !borrow(&Array::next, frames, are_frames ? &Array::frame : &Array::observation) ||
@@ -77,7 +77,7 @@ std::optional<bool> Planner::plan_append(nb::handle env_ids, nb::handle actions,
 std::optional<bool> Planner::plan_add(nb::handle env_ids, nb::handle actions, nb::handle rewards, nb::handle terminated,
                                       nb::handle truncated, nb::handle next_observations, nb::handle extras,
                                       nb::handle observations) {
-    forget();
+    clear_plan();
     const Array& first = arrays_.front();
     BorrowedArray given;
     if (!PyTuple_Check(observations.ptr()) || nb::len(observations) == 0 || !given.borrow(observations[0])) {
@@ -141,7 +141,7 @@ void WriterPlanner::apply_steps() {
     for (std::size_t row = 0; row < env_ids_.size(); ++row) {
         cursors_.advance(static_cast<std::size_t>(env_ids_[row]), arguments_.flags()[row]);
     }
-    forget();
+    clear_plan();
 }
 
 void Planner::advance_stacks(Frames Array::* frames, const std::vector<std::int32_t>& env_ids) {
@@ -151,7 +151,7 @@ void Planner::advance_stacks(Frames Array::* frames, const std::vector<std::int3
     }
 }
 
-void Planner::forget() {
+void Planner::clear_plan() {
     env_ids_.clear();
     first_env_ids_.clear();
     has_steps_ = has_observations_ = false;
@@ -165,7 +165,7 @@ void Planner::forget() {
 }
 
 std::nullopt_t Planner::no_plan() {
-    forget();
+    clear_plan();
     return std::nullopt;
 }
 

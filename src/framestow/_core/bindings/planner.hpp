@@ -94,7 +94,7 @@ protected:
 
     Steps planned_steps() const { return arguments_.steps(env_ids_.data(), 0, env_ids_.size()); }
     void advance_stacks(Frames Array::* frames, const std::vector<std::int32_t>& env_ids);
-    void forget();  // the plan
+    void clear_plan();
 
     std::unique_ptr<Own> own_;
     StepArguments& arguments_;

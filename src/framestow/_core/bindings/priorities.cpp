@@ -1,39 +1,33 @@
 // Bindings of Priorities and of uniform draws. The GIL is not released.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <stdexcept>
 #include <string>
 
 #include "../priorities.hpp"
 #include "arguments.hpp"
 #include "parts.hpp"
-#include "step_arguments.hpp"
 
 namespace framestow {
 namespace {
 
 TupleOf<Indices, ArrayOf<float>> py_draw_uniformly(nb::handle random_argument, std::int64_t start, std::int64_t stop) {
-    BorrowedArray random;
-    if (!random.borrow(random_argument) || random.view().ndim != 1 || std::string(random.view().format) != "d") {
-        refuse("random", "has the wrong form: it must be float64 in C order with one axis");
-    }
+    const Column<double> random(random_argument, "random");
     if (start < 0 || stop <= start) {
         refuse("start and stop", "are " + std::to_string(start) + " and " + std::to_string(stop) +
                                      ": they must hold at least one index, from 0 on");
     }
-    const auto* values = random.values<const double>();
     std::int64_t* indices = nullptr;
     float* weights = nullptr;
-    Indices index_array = new_array(random.num_rows(), indices);
-    ArrayOf<float> weight_array = new_array(random.num_rows(), weights);
+    Indices index_array = new_array(random.size(), indices);
+    ArrayOf<float> weight_array = new_array(random.size(), weights);
     // A double below 1 times a span of up to 2**53 stays below the span, however it is rounded.
     const auto span = static_cast<double>(stop - start);
-    for (std::size_t row = 0; row < random.num_rows(); ++row) {
-        if (!(values[row] >= 0.0 && values[row] < 1.0)) {
-            refuse("random", "has " + std::to_string(values[row]) + ": it must be at least 0 and below 1");
+    for (std::size_t row = 0; row < random.size(); ++row) {
+        if (!(random[row] >= 0.0 && random[row] < 1.0)) {
+            refuse("random", "has " + std::to_string(random[row]) + ": it must be at least 0 and below 1");
         }
-        indices[row] = start + static_cast<std::int64_t>(values[row] * span);
+        indices[row] = start + static_cast<std::int64_t>(random[row] * span);
         weights[row] = 1.0F;
     }
     return nb::make_tuple(index_array, weight_array);
@@ -47,11 +41,6 @@ void bind_draws(nb::module_& module) {
 
 namespace {
 
-bool has_format(const BorrowedArray& array, const char* letters) {
-    const char* format = array.view().format;
-    return format != nullptr && format[0] != '\0' && format[1] == '\0' && std::strchr(letters, format[0]) != nullptr;
-}
-
 template <typename Real>
 bool are_finite(const BorrowedArray& array) {
     const Real* values = array.values<const Real>();
@@ -62,14 +51,15 @@ bool py_are_priorities(nb::handle indices_argument, nb::handle priorities_argume
     BorrowedArray indices, priorities;
     if (!indices.borrow(indices_argument) || !priorities.borrow(priorities_argument) || indices.view().ndim != 1 ||
         priorities.view().ndim != 1 || indices.num_rows() != priorities.num_rows() ||
-        indices.view().itemsize != sizeof(std::int64_t) || !has_format(indices, "lq")) {
+        indices.scalar() != Scalar::kS64) {
         return false;
     }
-    return (has_format(priorities, "f") && are_finite<float>(priorities)) ||
-           (has_format(priorities, "d") && are_finite<double>(priorities));
+    const Scalar scalar = priorities.scalar();
+    return (scalar == Scalar::kF32 && are_finite<float>(priorities)) ||
+           (scalar == Scalar::kF64 && are_finite<double>(priorities));
 }
 
-void check_count(std::size_t count, const BorrowedColumn& slots, const char* name) {
+void check_count(std::size_t count, const IndexColumn& slots, const char* name) {
     if (count != slots.size()) {
         refuse(name, "has " + std::to_string(count) + " entries: it must have one for each of the " +
                          std::to_string(slots.size()) + " slots");
@@ -91,30 +81,27 @@ public:
     const Priorities& core() const { return core_; }
 
     void mark_changed(nb::handle slots_argument, nb::handle indices_argument) {
-        const BorrowedColumn slots(slots_argument, "slots"), indices(indices_argument, "indices");
+        const IndexColumn slots(slots_argument, "slots"), indices(indices_argument, "indices");
         check_count(indices.size(), slots, "indices");
         core_.mark_changed(slots.values(), indices.values(), slots.size());
     }
 
     bool update(nb::handle slots_argument, nb::handle priorities_argument) {
-        const BorrowedColumn slots(slots_argument, "slots");
-        BorrowedArray priorities;
-        if (!priorities.borrow(priorities_argument) || priorities.view().ndim != 1 || !has_format(priorities, "fd")) {
-            refuse("priorities", "has the wrong form: it must be float32 or float64 in C order with one axis");
+        const IndexColumn slots(slots_argument, "slots");
+        const BorrowedArray priorities(priorities_argument, "priorities", Scalar::kOther);
+        const Scalar scalar = priorities.scalar();
+        if (priorities.num_axes() != 1 || (scalar != Scalar::kF32 && scalar != Scalar::kF64)) {
+            refuse("priorities", "has the wrong form: it must be float32 or float64 with one axis");
         }
         check_count(priorities.num_rows(), slots, "priorities");
-        return has_format(priorities, "f")
-                   ? core_.update(slots.values(), priorities.values<const float>(), slots.size())
-                   : core_.update(slots.values(), priorities.values<const double>(), slots.size());
+        return scalar == Scalar::kF32 ? core_.update(slots.values(), priorities.values<const float>(), slots.size())
+                                      : core_.update(slots.values(), priorities.values<const double>(), slots.size());
     }
 
     TupleOf<Indices, ArrayOf<float>> draw(nb::handle random_argument, double beta) {
-        BorrowedArray random;
-        if (!random.borrow(random_argument) || random.view().ndim != 1 || !has_format(random, "d")) {
-            refuse("random", "has the wrong form: it must be float64 in C order with one axis");
-        }
-        const auto* values = random.values<const double>();
-        const std::size_t count = random.num_rows();
+        const Column<double> random(random_argument, "random");
+        const double* values = random.values();
+        const std::size_t count = random.size();
         if (!std::all_of(values, values + count, [](double value) { return value >= 0.0 && value < 1.0; })) {
             refuse("random", "has a number outside of [0, 1): each must be at least 0 and below 1");
         }
@@ -130,7 +117,7 @@ public:
     }
 
     ArrayOf<float> weights(nb::handle slots_argument) const {
-        const BorrowedColumn slots(slots_argument, "slots");
+        const IndexColumn slots(slots_argument, "slots");
         float* weights = nullptr;
         ArrayOf<float> array = new_array(slots.size(), weights);
         for (std::size_t row = 0; row < slots.size(); ++row) {
@@ -140,13 +127,10 @@ public:
     }
 
     void restore(nb::handle slots_argument, nb::handle weights_argument, float largest) {
-        const BorrowedColumn slots(slots_argument, "slots");
-        BorrowedArray weights;
-        if (!weights.borrow(weights_argument) || weights.view().ndim != 1 || !has_format(weights, "f")) {
-            refuse("weights", "has the wrong form: it must be float32 in C order with one axis");
-        }
-        check_count(weights.num_rows(), slots, "weights");
-        const auto* values = weights.values<const float>();
+        const IndexColumn slots(slots_argument, "slots");
+        const Column<float> weights(weights_argument, "weights");
+        check_count(weights.size(), slots, "weights");
+        const float* values = weights.values();
         const auto is_weight = [](float value) { return value >= 0.0F && std::isfinite(value); };
         if (!std::all_of(values, values + slots.size(), is_weight) || !is_weight(largest)) {
             refuse("weights", "has a number that is negative or not finite: all must be finite and at least 0");

@@ -13,45 +13,6 @@ namespace {
 constexpr std::int64_t kMaxStack = 256;  // a slot stores its history in one byte
 constexpr std::int64_t kMaxSteps = 255;  // rewards per return; ReplayMemory has the same rule
 
-// Kind and size of the elements of an array: S8 is a signed byte, U64 an unsigned integer of 64 bits.
-enum class Scalar { kOther, kBool, kS8, kS16, kS32, kS64, kU8, kU16, kU32, kU64, kF16, kF32, kF64, kLongDouble };
-
-Scalar of_size(Py_ssize_t bytes, Scalar one, Scalar two, Scalar four, Scalar eight) {
-    return bytes == 1 ? one : bytes == 2 ? two : bytes == 4 ? four : bytes == 8 ? eight : Scalar::kOther;
-}
-
-Scalar scalar_of(const char* format, Py_ssize_t bytes) {
-    if (format == nullptr || format[0] == '\0' || format[1] != '\0') {
-        return Scalar::kOther;  // another byte order or a record
-    }
-    switch (format[0]) {
-        case '?':
-            return Scalar::kBool;
-        case 'b':
-        case 'h':
-        case 'i':
-        case 'l':
-        case 'q':
-            return of_size(bytes, Scalar::kS8, Scalar::kS16, Scalar::kS32, Scalar::kS64);
-        case 'B':
-        case 'H':
-        case 'I':
-        case 'L':
-        case 'Q':
-            return of_size(bytes, Scalar::kU8, Scalar::kU16, Scalar::kU32, Scalar::kU64);
-        case 'e':
-            return Scalar::kF16;
-        case 'f':
-            return Scalar::kF32;
-        case 'd':
-            return Scalar::kF64;
-        case 'g':
-            return Scalar::kLongDouble;
-        default:
-            return Scalar::kOther;
-    }
-}
-
 template <typename Value>
 Value load(const void* bytes, std::size_t index) {
     Value value;
@@ -159,8 +120,7 @@ bool read_each(nb::handle argument, std::size_t count, bool is_one, FromNumber f
             return from_number(item, row);
         }
         BorrowedArray number;
-        return number.borrow_number(item) &&
-               from_array(number.view().buf, 0, row, scalar_of(number.view().format, number.view().itemsize));
+        return number.borrow_number(item) && from_array(number.view().buf, 0, row, number.scalar());
     };
     if (PyList_Check(argument.ptr())) {
         bool good = static_cast<std::size_t>(PyList_Size(argument.ptr())) == count;
@@ -176,7 +136,7 @@ bool read_each(nb::handle argument, std::size_t count, bool is_one, FromNumber f
     if (array.view().ndim != 1 || array.num_rows() != count) {
         return false;
     }
-    const Scalar scalar = scalar_of(array.view().format, array.view().itemsize);
+    const Scalar scalar = array.scalar();
     bool good = true;
     for (std::size_t row = 0; good && row < count; ++row) {
         good = from_array(array.view().buf, row, row, scalar);
@@ -202,40 +162,6 @@ void store_lowest(std::int64_t number, std::size_t num_bytes, std::uint8_t* out)
 }
 
 }  // namespace
-
-void BorrowedArray::release() {
-    if (is_borrowed_) {
-        PyBuffer_Release(&view_);
-        is_borrowed_ = false;
-    }
-}
-
-bool BorrowedArray::borrow(nb::handle argument, bool writable) {
-    return borrow_any(argument, writable) && view_.ndim > 0;
-}
-
-bool BorrowedArray::borrow_number(nb::handle argument) { return borrow_any(argument, false) && view_.ndim == 0; }
-
-bool BorrowedArray::borrow_any(nb::handle argument, bool writable) {
-    release();
-    if (PyBytes_Check(argument.ptr()) || PyByteArray_Check(argument.ptr())) {
-        return false;  // NumPy reads them as one string
-    }
-    const int flags = PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0);
-    if (PyObject_GetBuffer(argument.ptr(), &view_, flags) != 0) {
-        PyErr_Clear();
-        return false;
-    }
-    is_borrowed_ = true;
-    return true;
-}
-
-BorrowedColumn::BorrowedColumn(nb::handle argument, const char* name) {
-    if (!array_.borrow(argument) || array_.view().ndim != 1 || array_.view().itemsize != sizeof(std::int64_t) ||
-        std::strchr("lq", array_.view().format[0]) == nullptr || array_.view().format[1] != '\0') {
-        refuse(name, "has the wrong form: it must be int64 in C order with one axis");
-    }
-}
 
 RowPattern::RowPattern(nb::handle array) : dtype_(array.attr("dtype")) {
     BorrowedArray borrowed;
@@ -394,7 +320,7 @@ bool StepArguments::read_action_rows(nb::handle argument, std::size_t count, boo
     if (!array.borrow(argument) || !action_pattern_.fits_but_for_dtype(array, count, is_one)) {
         return false;
     }
-    const Scalar scalar = scalar_of(array.view().format, array.view().itemsize);
+    const Scalar scalar = array.scalar();
     const std::size_t stored_bytes = action_pattern_.row_bytes() / action_ranges_.size();
     actions_.resize(count * action_pattern_.row_bytes());
     std::int64_t number = 0;
@@ -415,7 +341,7 @@ bool StepArguments::read_array_actions(nb::handle argument, std::size_t count, b
     if (!array.borrow(argument) || !action_pattern_.fits(array, count, is_one)) {
         return false;
     }
-    const Scalar scalar = scalar_of(array.view().format, array.view().itemsize);
+    const Scalar scalar = array.scalar();
     const std::size_t num_elements = static_cast<std::size_t>(array.view().len / array.view().itemsize);
     for (std::size_t element = 0; element < num_elements; ++element) {
         if (!is_finite(array.view().buf, element, scalar)) {

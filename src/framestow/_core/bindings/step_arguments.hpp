@@ -1,8 +1,7 @@
 // Reads the arguments of a step: NumPy arrays of any fitting dtype, or lists of Python numbers.
 //
 // Every reader returns whether it could take the argument as it is, without a reason. framestow/replay/step_checks.py
-// converts unusual forms and raises the errors; its table names the counterpart of every reader. Arrays are borrowed
-// through the buffer protocol, in 35 ns per argument instead of 80 with nb::ndarray.
+// converts unusual forms and raises the errors; its table names the counterpart of every reader.
 //
 // `is_one`: the step is of one environment, and may lack the axis of environments.
 #pragma once
@@ -18,49 +17,6 @@
 #include "arguments.hpp"
 
 namespace framestow {
-
-// Borrows the memory of a C-ordered array, until it borrows another one or is destroyed.
-class BorrowedArray {
-public:
-    BorrowedArray() = default;
-    BorrowedArray(const BorrowedArray&) = delete;
-    BorrowedArray& operator=(const BorrowedArray&) = delete;
-    ~BorrowedArray() { release(); }
-
-    // They return false for any other argument.
-    bool borrow(nb::handle argument, bool writable = false);
-    bool borrow_number(nb::handle argument);  // one number in the form of NumPy, without axes
-
-    void release();
-
-    std::size_t num_rows() const { return static_cast<std::size_t>(view_.shape[0]); }
-    const Py_buffer& view() const { return view_; }
-
-    template <typename Scalar>
-    Scalar* values() const {
-        return static_cast<Scalar*>(view_.buf);
-    }
-
-private:
-    bool borrow_any(nb::handle argument, bool writable);
-
-    Py_buffer view_{};  // released by the destructor if it is borrowed
-    bool is_borrowed_ = false;
-};
-
-// A borrowed C-ordered argument of int64 with one axis; the constructor throws an error that names any other one.
-class BorrowedColumn {
-public:
-    BorrowedColumn(nb::handle argument, const char* name);
-
-    std::size_t size() const { return array_.num_rows(); }
-    const std::int64_t* values() const { return array_.values<const std::int64_t>(); }
-    std::int64_t operator[](std::size_t row) const { return values()[row]; }
-    std::vector<std::int64_t> copy() const { return std::vector<std::int64_t>(values(), values() + size()); }
-
-private:
-    BorrowedArray array_;
-};
 
 // The shape and dtype of one row of an argument.
 class RowPattern {

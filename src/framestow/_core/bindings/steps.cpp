@@ -1,16 +1,11 @@
 // Bindings of the step stores. The GIL is not released. Indices are int64 arrays with one axis.
 #include "steps.hpp"
 
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
-
 #include <algorithm>
 #include <cmath>
-#include <optional>
+#include <deque>
 #include <stdexcept>
 #include <string>
-#include <tuple>
 #include <utility>
 
 #include "../step_blocks.hpp"
@@ -49,7 +44,7 @@ using Columns = TupleOf<WindowsTuple, StepFieldsTuple>;
 // Returns a new array with of(index) for each index.
 template <typename Value, typename Of>
 ArrayOf<Value> for_each_index(nb::handle argument, const char* name, const Of& of) {
-    const BorrowedColumn indices(argument, name);
+    const IndexColumn indices(argument, name);
     Value* values = nullptr;
     ArrayOf<Value> array = new_array(indices.size(), values);
     for (std::size_t row = 0; row < indices.size(); ++row) {
@@ -58,41 +53,7 @@ ArrayOf<Value> for_each_index(nb::handle argument, const char* name, const Of& o
     return array;
 }
 
-void begin(BoundSteps& self, nb::handle env_ids) {
-    std::vector<std::int32_t> numbers;
-    if (!read_env_ids(env_ids, numbers) || !self.store().cursors().are_known(numbers.data(), numbers.size())) {
-        refuse("env_ids", "are not different environments of these steps: they must be integers");
-    }
-    self.store().begin(numbers.data(), numbers.size());
-}
-
-std::vector<std::tuple<std::int32_t, std::int64_t, std::int64_t>> triples(const std::vector<Eviction>& evictions) {
-    std::vector<std::tuple<std::int32_t, std::int64_t, std::int64_t>> triples;
-    for (const Eviction& eviction : evictions) {
-        triples.emplace_back(eviction.env_id, eviction.first, eviction.before);
-    }
-    return triples;
-}
-
-// Appends a step of each environment, which fits the capacity, without frames; None for one that `append` of a memory
-// would refuse, or has a form that only Python converts.
-std::optional<Indices> append(BoundSteps& self, nb::handle env_ids, nb::handle actions, nb::handle rewards,
-                              nb::handle terminated, nb::handle truncated, nb::handle borders, nb::handle extras) {
-    std::vector<std::int32_t> numbers;
-    StepArguments& step = self.arguments();
-    if (!read_env_ids(env_ids, numbers) ||
-        !step.read(numbers.size(), actions, rewards, terminated, truncated, extras) ||
-        (!borders.is_none() && !read_flags(borders, kBorder, step.flags())) ||
-        !self.store().cursors().may_append(numbers.data(), numbers.size())) {
-        return std::nullopt;
-    }
-    std::int64_t* indices = nullptr;
-    Indices array = new_array(numbers.size(), indices);
-    self.store().append(step.steps(numbers.data(), 0, numbers.size()), indices);
-    return array;
-}
-
-Columns single_steps(BoundSteps& self, const BorrowedColumn& indices, bool with_extras, std::uint8_t* flags) {
+Columns single_steps(BoundSteps& self, const IndexColumn& indices, bool with_extras, std::uint8_t* flags) {
     ResolvedSteps out{};
     std::vector<std::uint8_t*> extra;
     Columns columns = self.arguments().new_columns(indices.size(), indices.size(), with_extras, out, extra);
@@ -109,7 +70,7 @@ Columns single_steps(BoundSteps& self, const BorrowedColumn& indices, bool with_
 // stack + n_step frames each, if n_step is 1 or below stack and every next observation is its observation shifted by
 // n_step frames. A border, or a return with fewer steps, gives every transition two.
 Columns resolve(BoundSteps& self, nb::handle indices_argument, bool with_extras, bool merges_windows) {
-    const BorrowedColumn indices(indices_argument, "indices");
+    const IndexColumn indices(indices_argument, "indices");
     if (merges_windows && self.rules().n_step == 1) {
         std::vector<std::uint8_t> flags(indices.size());
         Columns columns = single_steps(self, indices, with_extras, flags.data());
@@ -138,7 +99,7 @@ Columns resolve(BoundSteps& self, nb::handle indices_argument, bool with_extras,
 // beyond an unreadable step.
 TupleOf<Indices, ArrayOf<bool>> follow(const BoundSteps& self, nb::handle indices_argument, std::int64_t length,
                                        bool crosses) {
-    const BorrowedColumn starts(indices_argument, "indices");
+    const IndexColumn starts(indices_argument, "indices");
     if (length < 1 || length > kLongest) {
         refuse("length", "is " + std::to_string(length) + ": it must be 1 to " + std::to_string(kLongest));
     }
@@ -165,7 +126,7 @@ Indices aligned_starts(const BoundSteps& self, nb::handle indices, std::int64_t 
 
 // -1 where no readable step starts.
 Indices find_steps(const BoundSteps& self, nb::handle env_ids_argument, nb::handle positions_argument) {
-    const BorrowedColumn env_ids(env_ids_argument, "env_ids"), positions(positions_argument, "positions");
+    const IndexColumn env_ids(env_ids_argument, "env_ids"), positions(positions_argument, "positions");
     if (env_ids.size() != positions.size()) {
         refuse("positions", "has " + std::to_string(positions.size()) +
                                 " entries: it must have as many as environments, " + std::to_string(env_ids.size()));
@@ -184,7 +145,7 @@ Indices find_steps(const BoundSteps& self, nb::handle env_ids_argument, nb::hand
 
 // Environments and positions of the frames at which steps start; -1 for an unreadable step.
 TupleOf<Indices, Indices> places(const BoundSteps& self, nb::handle indices_argument) {
-    const BorrowedColumn indices(indices_argument, "indices");
+    const IndexColumn indices(indices_argument, "indices");
     std::int64_t *env_ids = nullptr, *positions = nullptr;
     Indices env_array = new_array(indices.size(), env_ids), position_array = new_array(indices.size(), positions);
     for (std::size_t row = 0; row < indices.size(); ++row) {
@@ -214,7 +175,7 @@ ArrayOf<std::uint8_t> flags_of(const BoundSteps& self, nb::handle indices) {
 // Environments and positions at which steps start, and the first and newest frame of their episodes; the first may have
 // been evicted. IndexError for an unreadable step.
 TupleOf<Indices, Indices, Indices, Indices> episode_spans(const BoundSteps& self, nb::handle indices_argument) {
-    const BorrowedColumn indices(indices_argument, "indices");
+    const IndexColumn indices(indices_argument, "indices");
     const std::size_t count = indices.size();
     std::int64_t *env_ids = nullptr, *positions = nullptr, *firsts = nullptr, *lasts = nullptr;
     Indices env_array = new_array(count, env_ids), position_array = new_array(count, positions);
@@ -232,7 +193,7 @@ TupleOf<Indices, Indices, Indices, Indices> episode_spans(const BoundSteps& self
 }
 
 ArrayOf<double> returns_to_go(const BoundSteps& self, nb::handle indices_argument, double discount) {
-    const BorrowedColumn indices(indices_argument, "indices");
+    const IndexColumn indices(indices_argument, "indices");
     if (!std::isfinite(discount)) {
         refuse("discount", "is not finite: it must be a finite number");
     }
@@ -284,10 +245,10 @@ ArrayOf<bool> are_stored(const BoundSteps& self, nb::handle indices) {
                                 [&](std::int64_t index) { return self.store().stored_record(index) != nullptr; });
 }
 
-std::vector<std::uint8_t*> stored_records(const BoundSteps& self, const BorrowedColumn& indices) {
+std::vector<std::uint8_t*> stored_records(const StepStore& steps, const IndexColumn& indices) {
     std::vector<std::uint8_t*> records;
     for (std::size_t row = 0; row < indices.size(); ++row) {
-        records.push_back(self.store().stored_record(indices[row]));
+        records.push_back(steps.stored_record(indices[row]));
         if (records.back() == nullptr) {
             refuse_missing(indices[row]);
         }
@@ -295,39 +256,48 @@ std::vector<std::uint8_t*> stored_records(const BoundSteps& self, const Borrowed
     return records;
 }
 
-// Overwrites the reward or extra fields of stored steps. Each of `fields` is an offset in a record, and the bytes that
-// go there, a row for each step. If a step is repeated, its last row stays. Nothing changes if an argument is refused.
-void overwrite(BoundSteps& self, nb::handle indices_argument, nb::handle fields_argument) {
+}  // namespace
+
+void overwrite_steps(StepStore& steps, nb::handle indices_argument, nb::handle fields_argument) {
     struct Field {
+        Field(std::size_t at, nb::handle argument) : offset(at), rows(argument, "fields", Scalar::kU8) {}
         std::size_t offset;
-        ReadArray rows;
-        std::size_t bytes;  // of a row
+        BorrowedArray rows;
+        std::size_t bytes = 0;  // of a row
     };
-    const BorrowedColumn indices(indices_argument, "indices");
+    const IndexColumn indices(indices_argument, "indices");
     const std::size_t count = std::max<std::size_t>(indices.size(), 1);
-    std::vector<Field> fields;
+    std::deque<Field> fields;
     for (const nb::handle field : fields_argument) {
-        fields.push_back(Field{nb::cast<std::size_t>(field[0]), as_bytes(field[1], "fields"), 0});
+        fields.emplace_back(nb::cast<std::size_t>(field[0]), field[1]);
         fields.back().bytes = fields.back().rows.nbytes() / count;
         if (fields.back().bytes * indices.size() != fields.back().rows.nbytes() ||
-            !self.store().records().may_change(fields.back().offset, fields.back().bytes)) {
+            !steps.records().may_change(fields.back().offset, fields.back().bytes)) {
             refuse("fields", "do not fit: they must be rows of rewards or of extra fields, one for each index");
         }
     }
-    const std::vector<std::uint8_t*> records = stored_records(self, indices);
+    const std::vector<std::uint8_t*> records = stored_records(steps, indices);
     for (const Field& field : fields) {
-        const auto* rows = static_cast<const std::uint8_t*>(field.rows.data());
+        const auto* rows = field.rows.values<const std::uint8_t>();
         for (std::size_t row = 0; row < records.size(); ++row) {
             std::copy_n(rows + row * field.bytes, field.bytes, records[row] + field.offset);
         }
     }
 }
 
+std::size_t forget_steps(StepStore& steps, nb::handle indices_argument) {
+    const IndexColumn indices(indices_argument, "indices");
+    stored_records(steps, indices);
+    return steps.forget(indices.values(), indices.size());
+}
+
+namespace {
+
 // The bytes of a field of each step in the return of transitions, (B, n_step, num_bytes), with zeros after its last
 // step. IndexError for a transition that is not sampleable.
 ArrayOf<std::uint8_t> return_field(const BoundSteps& self, nb::handle indices_argument, std::size_t offset,
                                    std::size_t num_bytes) {
-    const BorrowedColumn indices(indices_argument, "indices");
+    const IndexColumn indices(indices_argument, "indices");
     if (!self.store().records().may_change(offset, num_bytes)) {
         refuse("offset", "does not fit: it must be that of a reward or of an extra field");
     }
@@ -386,7 +356,7 @@ TupleOf<Indices, Indices> starts(const BoundSteps& self) {
 }
 
 void restore_starts(BoundSteps& self, nb::handle counts_argument, nb::handle positions_argument) {
-    const BorrowedColumn counts(counts_argument, "counts"), positions(positions_argument, "positions");
+    const IndexColumn counts(counts_argument, "counts"), positions(positions_argument, "positions");
     std::int64_t left = static_cast<std::int64_t>(positions.size());
     for (std::size_t env_id = 0; env_id < counts.size(); ++env_id) {
         left = counts[env_id] < 0 || counts[env_id] > left ? -1 : left - counts[env_id];
@@ -409,7 +379,7 @@ void restore_envs(BoundSteps& self, nb::handle newest_positions, nb::handle epis
                   nb::handle is_open, nb::handle unreadable_before) {
     EnvCursors::Envs envs(self.store().num_envs());
     const auto restore = [&](std::vector<std::int64_t>& values, nb::handle argument, const char* name) {
-        const BorrowedColumn given(argument, name);
+        const IndexColumn given(argument, name);
         if (given.size() != values.size()) {
             refuse(name, "has " + std::to_string(given.size()) + " entries: it must have one for each of " +
                              std::to_string(values.size()) + " environments");
@@ -454,7 +424,7 @@ public:
 
     // Returns the records of stored steps, one after the other.
     nb::bytes records(nb::handle indices_argument) const {
-        const BorrowedColumn indices(indices_argument, "indices");
+        const IndexColumn indices(indices_argument, "indices");
         const std::size_t bytes = ring().records().bytes();
         std::vector<std::uint8_t> records(indices.size() * bytes);
         for (std::size_t row = 0; row < indices.size(); ++row) {
@@ -468,19 +438,18 @@ public:
 
     // Writes records with these indices, before restore_span().
     void restore_records(nb::handle indices_argument, nb::handle records_argument) {
-        const BorrowedColumn indices(indices_argument, "indices");
-        const ReadArray records = as_bytes(records_argument, "records");
+        const IndexColumn indices(indices_argument, "indices");
+        const BorrowedArray records(records_argument, "records", Scalar::kU8);
         const std::size_t bytes = ring().records().bytes();
-        if (records.size() != indices.size() * bytes) {
-            refuse("records", "has " + std::to_string(records.size()) + " bytes: it must have " +
+        if (records.nbytes() != indices.size() * bytes) {
+            refuse("records", "has " + std::to_string(records.nbytes()) + " bytes: it must have " +
                                   std::to_string(bytes) + " for each of " + std::to_string(indices.size()) + " steps");
         }
         for (std::size_t row = 0; row < indices.size(); ++row) {
             if (indices[row] < 0) {
                 refuse_missing(indices[row]);
             }
-            std::copy_n(static_cast<const std::uint8_t*>(records.data()) + row * bytes, bytes,
-                        ring().slot(indices[row]));
+            std::copy_n(records.values<const std::uint8_t>() + row * bytes, bytes, ring().slot(indices[row]));
         }
     }
 
@@ -562,12 +531,12 @@ public:
             blocks().restore(number, static_cast<std::size_t>(env_id), segment, nullptr, first_slot);
             return;
         }
-        const ReadArray bytes = as_bytes(records, "records");
+        const BorrowedArray bytes(records, "records", Scalar::kU8);
         if (bytes.nbytes() != blocks().block_bytes()) {
             refuse("records", "has " + std::to_string(bytes.nbytes()) + " bytes: it must have those of a block, " +
                                   std::to_string(blocks().block_bytes()));
         }
-        blocks().restore(number, static_cast<std::size_t>(env_id), segment, span_of(bytes).bytes, first_slot);
+        blocks().restore(number, static_cast<std::size_t>(env_id), segment, bytes.bytes().bytes, first_slot);
     }
 
     void restore_next_number(std::int64_t number) {
@@ -596,34 +565,12 @@ void bind_steps(nb::module_& module) {
         .def_prop_ro("is_open", [](const BoundSteps& self) { return open_episodes(self.store().cursors()); })
         .def("restore_envs", &restore_envs, nb::arg("newest_positions"), nb::arg("episode_starts"),
              nb::arg("stretch_starts"), nb::arg("is_open"), nb::arg("unreadable_before"))
-        .def("begin", &begin, nb::arg("env_ids"))
-        .def("close_episodes", [](BoundSteps& self) { self.store().close_episodes(); })
-        .def(
-            "close_episode",
-            [](BoundSteps& self, std::int64_t env_id) { self.store().close_episode(self.checked_env(env_id)); },
-            nb::arg("env_id"))
-        .def("append", &append, nb::arg("env_ids"), nb::arg("actions"), nb::arg("rewards"), nb::arg("terminated"),
-             nb::arg("truncated"), nb::arg("borders").none() = nb::none(), nb::arg("extras").none() = nb::none())
-        .def(
-            "evict_for",
-            [](BoundSteps& self, std::size_t num_steps) {
-                std::vector<Eviction> evictions;
-                self.store().evict_for(num_steps, evictions);
-                return triples(evictions);
-            },
-            nb::arg("num_steps"))
-        .def("evict_next",
-             [](BoundSteps& self) {
-                 std::vector<Eviction> evictions;
-                 self.store().evict_next(evictions);
-                 return triples(evictions);
-             })
         .def("resolve", &resolve, nb::arg("indices"), nb::arg("with_extras") = true, nb::arg("merges_windows") = false)
         // As if n_step were 1; of pending steps too. One window each, of a border with frames of two stretches.
         .def(
             "resolve_steps",
             [](BoundSteps& self, nb::handle indices, bool with_extras) {
-                return single_steps(self, BorrowedColumn(indices, "indices"), with_extras, nullptr);
+                return single_steps(self, IndexColumn(indices, "indices"), with_extras, nullptr);
             },
             nb::arg("indices"), nb::arg("with_extras") = true)
         .def("sampleable_indices",
@@ -636,9 +583,8 @@ void bind_steps(nb::module_& module) {
             },
             nb::arg("after"), nb::arg("count"))
         .def("is_sampleable", &is_sampleable, nb::arg("indices"))
-        // Sampleable or not, as `overwrite` takes them.
+        // Sampleable or not, as Core.overwrite takes them.
         .def("are_stored", &are_stored, nb::arg("indices"))
-        .def("overwrite", &overwrite, nb::arg("indices"), nb::arg("fields"))
         .def_prop_ro("pending", [](const BoundSteps& self) { return to_array(self.store().pending_indices()); })
         .def_prop_ro("lost", [](const BoundSteps& self) { return to_array(self.store().lost_indices()); })
         .def_prop_ro("num_slots", [](const BoundSteps& self) { return self.store().num_slots(); })
@@ -664,15 +610,7 @@ void bind_steps(nb::module_& module) {
         .def(
             "lose_indices",
             [](BoundSteps& self, nb::handle indices) {
-                return self.store().lose_indices(BorrowedColumn(indices, "indices").copy());
-            },
-            nb::arg("indices"))
-        .def(
-            "forget",
-            [](BoundSteps& self, nb::handle indices_argument) {
-                const BorrowedColumn indices(indices_argument, "indices");
-                stored_records(self, indices);
-                return self.store().forget(indices.values(), indices.size());
+                return self.store().lose_indices(IndexColumn(indices, "indices").copy());
             },
             nb::arg("indices"))
         .def("follow", &follow, nb::arg("indices"), nb::arg("length"), nb::arg("crosses") = false)
@@ -699,7 +637,7 @@ void bind_steps(nb::module_& module) {
         .def(
             "lose_records",
             [](BoundRing& self, nb::handle indices) {
-                return self.ring().lose_records(BorrowedColumn(indices, "indices").copy());
+                return self.ring().lose_records(IndexColumn(indices, "indices").copy());
             },
             nb::arg("indices"))
         .def("forget_lost", [](BoundRing& self) { return self.ring().forget_lost(); });

@@ -29,7 +29,6 @@ void unpack_groups(const SegmentHeader& header, ByteSpan payload, std::size_t fi
                    DecodingScratch& scratch, std::uint8_t* out);
 
 struct EncodingRow {
-    const char* name;         // as inspect_segment() gives it
     UnpackFrames unpack;      // the frames of a payload
     bool has_groups;          // whether frames are patches of a base frame, in groups, behind a table of groups
     bool is_of_colour;        // whether it needs pixels of 3 bytes, and rows of whole pixels
@@ -39,10 +38,10 @@ struct EncodingRow {
 };
 
 inline constexpr std::array<EncodingRow, 4> kEncodings = {{
-    {"raw", unpack_raw, false, false, false, true, 0},
-    {"patches", unpack_groups, true, false, false, false, 1},
-    {"pixel patches", unpack_groups, true, true, false, false, 1},
-    {"pixel patches", unpack_groups, true, false, true, false, 1},
+    {unpack_raw, false, false, false, true, 0},
+    {unpack_groups, true, false, false, false, 1},
+    {unpack_groups, true, true, false, false, 1},
+    {unpack_groups, true, false, true, false, 1},
 }};
 
 inline constexpr bool is_encoding(std::uint8_t number) { return number < kEncodings.size(); }

@@ -195,7 +195,7 @@ class PairedSteps:
         """Start a new episode with the next step of every environment."""
         parts = self.memory.inner.parts
         with parts.lock:
-            parts.steps.close_episodes()
+            parts.core.close_episodes()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "memory": PickledMemory(self.memory)}

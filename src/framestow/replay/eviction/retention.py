@@ -13,12 +13,11 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from framestow._core import StepStore
+from framestow._core import Core
 from framestow.checks import one_of
 from framestow.errors import DamagedDataError, DamagedSegmentError, InvalidSettingsError
 from framestow.interface import plural
 from framestow.replay.forked_draws import ForkedGenerator
-from framestow.storage.frame_storage import FrameStorage
 
 Retention: TypeAlias = Literal["fifo", "random"]
 RETENTIONS: tuple[Retention, ...] = get_args(Retention)
@@ -133,12 +132,12 @@ class DamagedSegments:
     lock.
     """
 
-    def __init__(self, on_damage: OnDamage, steps: StepStore, storage: FrameStorage) -> None:
+    def __init__(self, on_damage: OnDamage, core: Core) -> None:
         one_of("on_damage", on_damage, get_args(OnDamage), "use 'raise' to get an error")
         self.are_skipped = on_damage == "skip"
         self.are_logged = True
         """Whether skipped damage is logged; a repair reports it itself."""
-        self._steps, self._storage = steps, storage
+        self._core = core
         # The skipped segments, as (env_id, number of the segment). Each is counted and logged once.
         self._segments: set[tuple[int, int]] = set()
         self.num_transitions = 0
@@ -153,10 +152,7 @@ class DamagedSegments:
         """Evict the damaged segment that ``error`` names, or raise ``error`` if ``on_damage`` is ``"raise"``."""
         if not self.are_skipped:
             raise error
-        length = self._storage.frames_per_segment
-        first, before = error.segment * length, (error.segment + 1) * length
-        self.num_transitions += self._steps.lose(error.env_id, first, before)
-        self._storage.evict(error.env_id, before, first)
+        self.num_transitions += self._core.lose_segment(error.env_id, error.segment)
         if (error.env_id, error.segment) not in self._segments:
             self._segments.add((error.env_id, error.segment))
             if self.are_logged:

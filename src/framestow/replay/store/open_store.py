@@ -82,7 +82,7 @@ class OpenStore:
                 store._write(writer, set())
             else:
                 store._continue_from(writer, None)
-                parts.steps.close_episodes()
+                parts.core.close_episodes()
                 parts.evict_to_fit()
         return store
 

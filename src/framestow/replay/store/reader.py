@@ -49,7 +49,6 @@ from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.frame_storage import FrameStorage
 
 MAX_NUMBER = 2**40  # of a segment; limit of a log
-BEFORE_ALL_POSITIONS = -(2**40)  # below every position that a store can have
 _EMPTY: npt.NDArray[np.int64] = np.empty(0, np.int64)
 # Bytes that a memory takes: the index of a track, of a segment and of a block of a log; a huge page, which an
 # uncompressed segment that is being filled takes; and the working memory of an array's packer, in frames.
@@ -280,10 +279,7 @@ class StoredMemory(Closing):
         """Lose the transitions of damaged segments, and steps before the first frame of their environment."""
         for error in damaged:
             parts.damage.skip(error)
-        tracks = parts.settings.tracks
-        for track in tracks.all:
-            first = parts.storage.stored_positions(track).start
-            parts.damage.num_transitions += parts.steps.lose(tracks.env_of(track), BEFORE_ALL_POSITIONS, first)
+        parts.damage.num_transitions += parts.core.lose_steps_without_frames()
 
     def _fill_open(self, parts: MemoryParts) -> None:
         """Restore the open segments, and the next position of tracks without stored frames."""

@@ -21,7 +21,6 @@ from framestow.errors import DamagedDataError
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.samplers.notified_sampler import SAMPLERS
 from framestow.replay.samplers.uniform import Uniform
-from framestow.replay.steps.step_store import restore_env_arrays
 from framestow.replay.store.consistency import find_step_problems
 from framestow.replay.store.format import (
     Commit,
@@ -323,12 +322,11 @@ def load_intact(verified: VerifiedGeneration) -> tuple[MemoryParts, list[int]]:
     cut_short = verified.list_envs_cut_short()
     if cut_short:
         env_ids = np.array(cut_short, np.int32)
-        blank = [np.zeros((len(env_ids), *frame.shape), frame.dtype) for frame in settings.frame.frame_specs]
-        parts.storage.append(env_ids, blank[0] if len(blank) == 1 else tuple(blank))
-        parts.steps.begin(env_ids)
-        is_open = parts.steps.is_open
-        is_open[env_ids] = False
-        restore_env_arrays(parts.steps, {"steps.is_open": is_open})
+        blank = [np.zeros((len(env_ids), *array.observed_shape), array.frame.dtype) for array in settings.layout.arrays]
+        parts.core.plan_begin(tuple(blank), env_ids, are_whole=True)
+        parts.core.apply()
+        for env_id in cut_short:
+            parts.core.close_episode(env_id)
     problems = [*find_step_problems(parts.steps, settings), *verified.open_segment_problems]
     try:
         parts.check_segments()

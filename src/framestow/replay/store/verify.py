@@ -38,7 +38,6 @@ from framestow.replay.store.format import (
     read_while_written,
 )
 from framestow.replay.store.reader import (
-    BEFORE_ALL_POSITIONS,
     BLOCK_BYTES,
     PACKER_FRAMES,
     StoredMemory,
@@ -50,6 +49,7 @@ from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.frame_storage import FrameStorage
 
+BEFORE_ALL_POSITIONS = -(2**40)  # below every position that a store can have
 Numbers = npt.NDArray[np.int64]
 Progress = Callable[[int, int], None]
 """Called with the number of bytes read so far and the total."""
