@@ -1,4 +1,4 @@
-"""A library that is too old is told apart from one that is absent, with both versions and the command."""
+"""A library that is too old has another error than one that is absent, with both versions and the command."""
 
 from __future__ import annotations
 

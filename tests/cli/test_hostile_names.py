@@ -38,13 +38,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     play = SmallPlay(((40, "terminated"), (60, "cut")))
     play.recorded(label="a label", frames_per_segment=10).memory.save(root / "memory")
     rewrite(root / "memory", lambda commit, _: commit._replace(memory=renamed(commit.memory, "a label")))
-    for name in "damaged", "torn", "stranger":
+    for name in "damaged", "torn", "other":
         shutil.copytree(root / "memory", root / name)
     damage_a_segment(root / "damaged")
     for commit in commit_files(root / "torn"):
         commit.write_bytes(b"00000000\n" + HOSTILE.encode("utf-8", "surrogatepass"))
     (root / "memory" / HOSTILE).write_text("left over")
-    rewrite(root / "stranger", lambda commit, _: commit._replace(memory=renamed(commit.memory, "Uniform")))
+    rewrite(root / "other", lambda commit, _: commit._replace(memory=renamed(commit.memory, "Uniform")))
     for name, changes in {"run": {"game": HOSTILE}, "recipe": {"recipe": HOSTILE}, "setting": {HOSTILE: 1}}.items():
         run = RunFolder.create(root / name, Settings("Pong")).path
         shutil.copytree(root / "memory", run / "memory")
@@ -74,14 +74,14 @@ CASES = {  # by command: its arguments, where {} is the folder
     "evaluate": ["{}/run", "{}/recipe", "{}/memory", "{}/run --protocol {}"],
     "watch": ["{}/run", "{}/recipe --output {}/nowhere/a.mp4", "{}/run --preset {}"],
     "report": ["{}/run --no-clip --output {}/report.html", "{}/memory", "{}/setting"],
-    "inspect": [f"{{}}/{name}" for name in ("memory", "memory --json", "damaged", "torn", "stranger", "run", "logs")],
-    "view": [f"{{}}/{name} --output {{}}/page.html" for name in ("memory", "damaged", "torn", "stranger", "run")],
-    "verify": [f"{{}}/{name}" for name in ("memory", "damaged", "damaged --json", "torn", "stranger", "run", "logs")],
-    "repair": [f"{{}}/{name}" for name in ("memory", "damaged --dry-run", "torn", "stranger", "run", "logs")],
+    "inspect": [f"{{}}/{name}" for name in ("memory", "memory --json", "damaged", "torn", "other", "run", "logs")],
+    "view": [f"{{}}/{name} --output {{}}/page.html" for name in ("memory", "damaged", "torn", "other", "run")],
+    "verify": [f"{{}}/{name}" for name in ("memory", "damaged", "damaged --json", "torn", "other", "run", "logs")],
+    "repair": [f"{{}}/{name}" for name in ("memory", "damaged --dry-run", "torn", "other", "run", "logs")],
     "import dqn-replay": ["{}/logs --to {}/new", "{} --to {}/memory"],
     "import minari": ["{}/minari/data --to {}/new", "{}/memory --to {}/memory"],
     "import memory": [
-        f"{{}}/{name} --to {{}}/new" for name in ("memory", "damaged", "torn", "stranger", "run", "memory {}/damaged")
+        f"{{}}/{name} --to {{}}/new" for name in ("memory", "damaged", "torn", "other", "run", "memory {}/damaged")
     ],
     "export minari": ["{}/memory --to {}/data --dataset-id {}-v0", "{}/memory --to {}/m --dataset-id a-v0 --author {}"],
     "import arrays": ["{}/steps.npz --to {}/new", "{}/steps.hdf5 --to {}/new", "{} --to {}/memory"],

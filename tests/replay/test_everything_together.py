@@ -121,7 +121,7 @@ class Everything:
 
     def sequences(self) -> None:
         borders = ("mask", "inside", "cross")[self.random.integers(3)]
-        length, batch_size = self.random.integers(1, [12, 9]).tolist()
+        length, batch_size = self.random.integers(1, [11, 9]).tolist()
         overlap = int(self.random.integers(0, length)) if self.random.random() < 0.5 else None
         try:
             batch = self.memory.sample_sequences(batch_size, length, overlap=overlap, borders=borders)

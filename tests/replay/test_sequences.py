@@ -184,14 +184,14 @@ def test_a_border_changes_no_sequence_of_the_batch_but_its_own(stack, borders):
 
 
 @pytest.mark.parametrize("borders", ["mask", "cross"])
-def test_a_length_beyond_all_that_is_stored_warns_once_and_is_masked(borders):
+def test_a_length_of_more_than_ten_times_the_stored_steps_warns_once_and_is_masked(borders):
     memory = numbered_memory(100, n_step=2)
     play_episode(memory, 0, length=10, truncated=True)
 
-    memory.sample_sequences(2, length=11, borders=borders)
+    memory.sample_sequences(2, length=110, borders=borders)  # a warning is an error here
     with pytest.warns(UserWarning, match=r"length is 5,000: the memory has 11 steps, .*, or call sample_episodes\(\)"):
         batch = memory.sample_sequences(2, length=5_000, borders=borders)
 
     assert (2, 5_000) == batch.mask.shape
     assert batch.mask.sum(1).max() <= 10
-    memory.sample_sequences(2, length=5_000, borders=borders)  # a warning is an error here
+    memory.sample_sequences(2, length=5_000, borders=borders)

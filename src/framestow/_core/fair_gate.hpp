@@ -65,7 +65,7 @@ public:
         let_next_writer_in();
     }
 
-    // Makes the gate anew, unlocked, in a forked child. Its former state is not destroyed: glibc would wait for the
+    // Replaces the gate by an open one in a forked child. Its former state is not destroyed: glibc would wait for the
     // parent's threads that sleep here.
     void renew_in_child() { new (this) FairGate; }
 

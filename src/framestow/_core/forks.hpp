@@ -17,7 +17,7 @@ public:
     // Takes the object's locks, or none if that would take longer than a few microseconds.
     virtual bool try_to_hold() = 0;
 
-    // Gives them back if `is_held`; in the child makes them anew.
+    // Gives them back if `is_held`; replaces them in the child.
     virtual void give_back(bool is_child, bool is_held) = 0;
 
 protected:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,14 +149,10 @@ class ShardedReplay(StepCalls, ReadCalls, LacksCalls, Closing):
         saved: tuple[str | Path, int] | None = None,
     ) -> None:
         seed = check_seed(seed)
-        whole_number("capacity", capacity, 1, rule="a replay stores at least 1 transition")
-        whole_number("num_envs", num_envs, 1, rule="a replay has at least 1 environment")
-        rule = f"a replay has 1 to {MAX_SHARDS} shards, and each needs an environment of the {num_envs}"
-        self.num_shards = shards = whole_number("shards", shards, 1, min(MAX_SHARDS, num_envs), rule=rule)
+        self.num_shards = shards = _check_shards(shards, capacity, num_envs)
         rule = "it must be a number of seconds above 0"
         real_number("flush_every", flush_every, 0, rule=rule, is_least_excluded=True)
-        real_number("timeout_s", timeout_s, 0, rule=rule, is_least_excluded=True)
-        envs_per_shard = -(-num_envs // shards)
+        self._timeout_s = real_number("timeout_s", timeout_s, 0, rule=rule, is_least_excluded=True)
         self.settings = MemorySettings.of_arguments(  # of each shard's memory
             observation_space,
             action_space,
@@ -163,7 +160,7 @@ class ShardedReplay(StepCalls, ReadCalls, LacksCalls, Closing):
             stack=stack,
             stack_padding=stack_padding,
             stack_axis=stack_axis,
-            num_envs=envs_per_shard,
+            num_envs=-(-num_envs // shards),
             n_step=n_step,
             discount=discount,
             storage=storage,
@@ -174,32 +171,27 @@ class ShardedReplay(StepCalls, ReadCalls, LacksCalls, Closing):
             extras=extras,
             is_on_disk=directory is not None,
         )
-        self.capacity, self.stack = self.settings.capacity * shards, self.settings.stack
+        self.capacity, self.stack, self.num_envs = self.settings.capacity * shards, self.settings.stack, num_envs
         priorities = sampler_settings(sampler)
+        # Gives β, and checks priorities; has no transitions.
+        self.sampler: Sampler = Uniform() if priorities is None else Prioritized(**priorities)
         folder = None if directory is None else folder_path("directory", directory).resolve()
         of_shards, state = ([], {}) if saved is None else self._read_saved(saved)
         self.counts = ReplayCounts(**state.get("counts", {}))
-        limiter = RateLimiter(rate_limiter, self.counts, shards, self.capacity)
-        settings = [
-            ShardSettings(
-                self.settings,
-                seed=_derive_seed(seed, number),
-                priorities=priorities,
-                directory=None if folder is None else shard_folder(folder, number),
-                flush_every=flush_every,
-                saved=None if saved is None else of_shards[number],
-                insert_limit=limiter.first_limit,
-                threads=threads,
-            )
-            for number in range(shards)
-        ]
-        self.num_envs, self._timeout_s = num_envs, timeout_s
-        # Gives β, and checks priorities; has no transitions.
-        self.sampler: Sampler = Uniform() if priorities is None else Prioritized(**priorities)
         self._generator = ForkedGenerator(None if seed is None else [seed, 1])
         if state:
             self._generator.bit_generator.state = state["generator"]
-        calls = (start or start_ray_shards)(settings)
+        limiter = RateLimiter(rate_limiter, self.counts, shards, self.capacity)
+        of_replay = ShardSettings(
+            self.settings,
+            seed=seed,
+            priorities=priorities,
+            directory=folder,
+            flush_every=flush_every,
+            insert_limit=limiter.first_limit,
+            threads=threads,
+        )
+        calls = (start or start_ray_shards)(_settings_of_shards(of_replay, shards, of_shards))
         prioritized = self.sampler if isinstance(self.sampler, Prioritized) else None
         of_draws = self.settings, prioritized, self._generator
         self.group = ShardGroup(calls, limiter, self.counts, timeout_s, *of_draws)
@@ -387,6 +379,28 @@ class ShardedReplay(StepCalls, ReadCalls, LacksCalls, Closing):
         with contextlib.suppress(ActorLostError):
             self.send()
         self.group.close()
+
+
+def _check_shards(shards: int, capacity: int, num_envs: int) -> int:
+    """Return the number of shards; raise ``InvalidSettingsError`` if one would have no transition or environment."""
+    whole_number("capacity", capacity, 1, rule="a replay stores at least 1 transition")
+    whole_number("num_envs", num_envs, 1, rule="a replay has at least 1 environment")
+    rule = f"a replay has 1 to {MAX_SHARDS} shards, and each needs an environment of the {num_envs}"
+    return whole_number("shards", shards, 1, min(MAX_SHARDS, num_envs), rule=rule)
+
+
+def _settings_of_shards(of_replay: ShardSettings, shards: int, saved: list[tuple[Path, int]]) -> list[ShardSettings]:
+    """Return the settings of each shard: of a replay with this seed and directory, and ``saved`` of each, if any."""
+    folder = of_replay.directory
+    return [
+        replace(
+            of_replay,
+            seed=_derive_seed(of_replay.seed, number),
+            directory=None if folder is None else shard_folder(folder, number),
+            saved=saved[number] if saved else None,
+        )
+        for number in range(shards)
+    ]
 
 
 def _derive_seed(seed: int | None, number: int) -> int | None:

@@ -100,8 +100,8 @@ class ReplayEnsemble(ReadCalls, LacksCalls):
         rule = f"{most} members are owed fractions of rows; give carried of an earlier ensemble"
         self.carried = _check_numbers("carried", zeros if carried is None else carried, most, -most, most, rule)
         """Rows that each member is owed: less than 1, and below 0 where it gave too many."""
-        # Held while rows are counted and drawn, and while an array is taken. A forked child makes it anew: what a
-        # thread of the parent counted at the fork is carried there.
+        # Held while rows are counted and drawn, and while an array is taken. A forked child makes a new one:
+        # what a thread of the parent counted at the fork is carried there.
         self._lock = threading.Lock()
         self._pool = OutputPool()
         call_in_children(self)

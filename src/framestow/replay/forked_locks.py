@@ -7,7 +7,7 @@ never given back in the child. So each lock of a memory is one of two kinds:
 kind              held for                                     at a fork
 ================  ===========================================  ==================================================
 ``ForkSafeLock``  microseconds; what it guards must be whole   taken before it, given back in both processes
-made anew         as long as a disk takes; a child uses        replaced in the child, by ``enter_child`` of its
+others            as long as a disk takes; a child uses        replaced in the child, by ``enter_child`` of its
                   nothing of what it guards                    owner (``call_in_children``)
 ================  ===========================================  ==================================================
 

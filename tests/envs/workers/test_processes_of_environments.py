@@ -80,7 +80,7 @@ def test_make_atari_passes_daemon_on():
 
 
 def message_of_workers_here(connection) -> None:
-    """What a daemonic process is told, such as a worker of a DataLoader."""
+    """Send the message that a daemonic process gets, such as a worker of a DataLoader."""
     try:
         WorkerVectorEnv([NumberedEnv])
     except InvalidSettingsError as error:
@@ -88,7 +88,7 @@ def message_of_workers_here(connection) -> None:
     connection.send([SerialVectorEnv([NumberedEnv]).reset()[0].shape])
 
 
-def test_a_daemonic_process_is_told_before_anything_starts():
+def test_in_a_daemonic_process_the_error_comes_before_anything_starts():
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     process = context.Process(target=message_of_workers_here, args=(theirs,), daemon=True)
@@ -99,7 +99,7 @@ def test_a_daemonic_process_is_told_before_anything_starts():
     process.join()
 
     assert message.startswith("this process cannot start workers: it is a daemon")
-    assert "in a worker of a DataLoader, which cannot be told so, use SerialVectorEnv" in message
+    assert "in a worker of a DataLoader, which has no such argument, use SerialVectorEnv" in message
     assert [(1, 2, 3)] == shapes
 
 

@@ -172,16 +172,16 @@ class OneArrayEnv(gymnasium.Env):
     action_space = gymnasium.spaces.Discrete(2)
 
     def __init__(self):
-        self.array, self.told = np.zeros(1, np.float32), {"inner": {}}
+        self.array, self.info = np.zeros(1, np.float32), {"inner": {}}
 
     def reset(self, *, seed=None, options=None):
         self.array[0] = 50
-        return self.array, self.told
+        return self.array, self.info
 
     def step(self, action):
         self.array[0] += 1
-        self.told["inner"]["step"] = float(self.array[0])
-        return self.array, 1.0, self.array[0] == 52, False, self.told
+        self.info["inner"]["step"] = float(self.array[0])
+        return self.array, 1.0, self.array[0] == 52, False, self.info
 
 
 def in_one_worker(makers):

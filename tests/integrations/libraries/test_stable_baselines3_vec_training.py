@@ -184,8 +184,8 @@ def test_atari_as_the_library_makes_it_plays_the_same(name):
         play = [env.reset()]
         for step in range(40):
             observations, rewards, dones, infos = env.step(np.array([step % 4, (step + 1) % 4]))
-            told = [{key: info[key] for key in ("lives", "TimeLimit.truncated")} for info in infos]
-            play += [observations, rewards, dones, told]
+            flags = [{key: info[key] for key in ("lives", "TimeLimit.truncated")} for info in infos]
+            play += [observations, rewards, dones, flags]
         plays.append(play)
         env.close()
 

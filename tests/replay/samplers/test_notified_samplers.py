@@ -1,4 +1,4 @@
-"""A sampler is told of every transition that becomes sampleable, and keeps what it knows of the others."""
+"""A sampler is notified of every transition that becomes sampleable, and keeps what it knows of the others."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from oracles.numbered_steps import numbered_frame, numbered_memory, play_episode
 
 
 class Notified(Sampler):
-    """Draws the newest transition, and lists the transitions that it was told of."""
+    """Draws the newest transition, and lists the transitions that it was notified of."""
 
     watches_slots = True
 
     def __init__(self):
-        self.told: list[int] = []
+        self.notified: list[int] = []
 
     def slots_changed(self, slots, transitions):
-        self.told += [index for index in transitions.indices_in(slots).tolist() if index >= 0]
+        self.notified += [index for index in transitions.indices_in(slots).tolist() if index >= 0]
 
     def draw(self, batch_size, transitions, generator):
         del generator
@@ -33,13 +33,13 @@ def test_begin_on_an_open_episode_tells_the_sampler_of_the_transitions_that_it_c
     play_episode(memory, 0, 9)
     memory.sample(1)
     pending = memory.inner.steps.pending.tolist()
-    sampler.told.clear()
+    sampler.notified.clear()
 
     memory.begin(numbered_frame(0, 1, 0)[None])
     memory.sample(1)
 
     assert 2 == len(pending)
-    assert sorted(sampler.told) == pending
+    assert sorted(sampler.notified) == pending
     assert memory.inner.steps.is_sampleable(np.array(pending)).all()
 
 

@@ -83,7 +83,7 @@ def test_a_number_that_no_commit_can_have_is_refused_before_any_file_is_written(
 
 @pytest.mark.parametrize("name", [f"COMMIT.{HIGHEST}.bak", f"COMMIT.{HIGHEST}0", f"COMMIT.{HIGHEST}.new"])
 def test_a_file_that_no_commit_can_be_does_not_count(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text("a stranger's")
+    (tmp_path / name).write_text("not a commit")
     memory = memory_with_steps()
 
     numbers = [memory.save(tmp_path) for _ in range(3)]
@@ -91,7 +91,7 @@ def test_a_file_that_no_commit_can_be_does_not_count(name: str, tmp_path: Path) 
     assert numbers == sorted(numbers)
     assert numbers[-1] < 20
     assert 1 == len(ReplayMemory.load(tmp_path))
-    assert "a stranger's" == (tmp_path / name).read_text()
+    assert "not a commit" == (tmp_path / name).read_text()
 
 
 def test_a_log_file_with_a_number_that_none_can_have_is_refused(tmp_path: Path) -> None:

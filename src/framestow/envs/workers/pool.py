@@ -38,7 +38,7 @@ StartMethod: TypeAlias = Literal["fork", "forkserver", "spawn"]
 _NO_CHILDREN = "daemonic processes are not allowed to have children"  # as multiprocessing says it
 _MAKE_NO_DAEMON = (
     "give daemon=False to the WorkerVectorEnv, make_atari or AsyncVectorEnv that started the process; in a worker of a "
-    "DataLoader, which cannot be told so, use SerialVectorEnv"
+    "DataLoader, which has no such argument, use SerialVectorEnv"
 )
 _GRACE_S = 1.0  # minimum wait before a worker counts as hung, if the parent was busy since its request
 _CLOSE_AT_EXIT_S = 2.0  # for each pool that is open when the interpreter exits

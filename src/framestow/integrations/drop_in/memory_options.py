@@ -34,7 +34,7 @@ class MemoryOptions(PackingOptions, total=False):
     directory: str | PathLike[str] | None
     """Folder of the frames; ``None``, the default, keeps them in RAM."""
     flush_every: float | None
-    """Seconds between two flushes to ``directory``, 5 by default; ``None`` leaves flushing to ``memory.flush()``."""
+    """Seconds between two flushes to ``directory``, 5 by default; with ``None`` only ``memory.flush()`` flushes."""
 
 
 class BudgetOptions(MemoryOptions, total=False):

@@ -218,7 +218,7 @@ class ContiguousCopies:
         call_in_children(self)
 
     def enter_child(self) -> None:
-        """Make the lock anew, which a thread of the parent may hold."""
+        """Make a new lock: a thread of the parent may hold the old one."""
         self._lock = threading.Lock()
 
     def of(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:

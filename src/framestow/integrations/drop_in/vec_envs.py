@@ -258,11 +258,11 @@ class WorkerEnvs(WorkerVectorEnv):
         results = dict(zip(each, self._apply(operation, doing, dict.fromkeys(each, arguments)), strict=True))
         return [results[env_id] for env_id in env_ids]
 
-    def _step_of(self, told: list[Any]) -> VecStep:
-        """Return a step from what each worker told: an info of ``_step_in_worker``, or that of a lost episode."""
+    def _step_of(self, answers: list[Any]) -> VecStep:
+        """Return a step from the answer of each worker: an info of ``_step_in_worker``, or that of a lost episode."""
         rewards: list[Any] = self._pool.shared.rewards.tolist()
         infos, lost = [], []
-        for env_id, info in enumerate(told):
+        for env_id, info in enumerate(answers):
             if not info:
                 info = {TRUNCATED: False}  # noqa: PLW2901
             elif TRUNCATED not in info:

@@ -78,7 +78,7 @@ class SubprocVecEnv(_VecEnv):
     With ``on_worker_lost="restart"`` a lost episode ends as by a time limit: its last step has reward 0,
     ``TimeLimit.truncated``, the last observation received as ``terminal_observation``, and the reason in
     ``info["episode_lost"]``. So a replay buffer stores one step that was not played. A replaced environment starts as
-    its function makes it: what ``set_attr`` set is gone, and ``Monitor`` starts its file anew.
+    its function makes it: what ``set_attr`` set is gone, and ``Monitor`` overwrites its file.
 
     Arguments:
         env_fns: functions that make the environments, each called once, in a worker.

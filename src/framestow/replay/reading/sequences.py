@@ -26,6 +26,7 @@ from framestow.replay.reading.sampling import BatchBuilder, PendingFrames, look_
 Borders = Literal["mask", "inside", "cross"]
 LONGEST = 65_536  # steps
 ROUNDS = 64  # tries before the starts that fit are counted; a millisecond
+TOO_LONG = 10  # times the stored steps, from which on a length is warned of
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class SequenceBuilder:
 
     def __init__(self, parts: MemoryParts, batches: BatchBuilder) -> None:
         self._parts, self._batches = parts, batches
-        self._has_warned = False  # of a length beyond all that is stored
+        self._has_warned = False  # of a length far beyond all that is stored
 
     def sample(self, batch_size: int, shape: SequenceShape) -> SequenceBatch:
         """Return sequences drawn by the memory's sampler; raise ``NothingToSampleError`` if there is none."""
@@ -88,7 +89,7 @@ class SequenceBuilder:
     def _pending(self, batch_size: int, shape: SequenceShape) -> PendingSequences:
         crosses, length, stack = shape.borders == "cross", shape.length, self._parts.settings.stack
         num_stored = len(self._parts.steps) + self._parts.settings.n_step - 1  # as many, and those without a return
-        if length > num_stored > 0 and not self._has_warned:
+        if length > TOO_LONG * num_stored > 0 and not self._has_warned:
             self._warn_of_length(length, num_stored)
         num_frames = batch_size * (2 * length if crosses else length + 1) * stack  # as if each step were a border
 
