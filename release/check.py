@@ -61,6 +61,7 @@ CODE = {".py", ".pyi", ".cpp", ".hpp", ".js", ".css", ".html"}  # what the sizes
 
 PLATFORMS = {"linux": ["x86_64", "aarch64"], "macos": ["x86_64", "arm64"], "windows": ["AMD64", "ARM64"]}
 
+NO_DATE = "no date"  # of a release
 NOT_HERE = "wheels for musl, arm64, macOS and Windows: the release workflow builds and tests them"
 
 USE = """
@@ -108,15 +109,21 @@ def newest_entry() -> tuple[str, str]:
     return entries[0] if entries else ("nothing", "")
 
 
-def has_date(heading: str) -> bool:
-    """Return whether the heading of a version has its date."""
-    return bool(re.search(r"\d{4}-\d{2}-\d{2}", heading))
+def date_of(heading: str) -> str:
+    """Return the date in the heading of a version, or ``no date``."""
+    return next(iter(re.findall(r"\d{4}-\d{2}-\d{2}", heading)), NO_DATE)
+
+
+def date_of_citation() -> str:
+    """Return the date of the release that CITATION.cff has, or ``no date``."""
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    return next(iter(re.findall(r"^date-released: (.+)$", citation, re.MULTILINE)), NO_DATE)
 
 
 def check_version(tag: str | None) -> None:
     """Compare the version with the newest entry of CHANGELOG.md and, if there is one, with the tag.
 
-    A tag needs the date of the release, too.
+    CITATION.cff has the date of CHANGELOG.md, and none before the release. A tag needs the date.
     """
     newest, rest = newest_entry()
     if newest != version():
@@ -124,11 +131,15 @@ def check_version(tag: str | None) -> None:
             f"CHANGELOG.md has {newest} as its newest version and the package {version()}: make them equal"
         )
     print(f"version {version()}, the newest of CHANGELOG.md")
+    if date_of_citation() != date_of(rest):
+        raise MissingError(
+            f"CITATION.cff has {date_of_citation()} and CHANGELOG.md {date_of(rest)} for {version()}: make them equal"
+        )
     if tag is None:
         return
     if tag != f"v{version()}":
         raise MissingError(f"the tag is {tag}: version {version()} has the tag v{version()}")
-    if not has_date(rest):
+    if date_of(rest) == NO_DATE:
         raise MissingError(f"CHANGELOG.md has no date for {version()}: write it on the day of the release")
 
 
@@ -369,7 +380,7 @@ def left_by_hand() -> list[str]:
     unpublished = [
         str(page.relative_to(ROOT)) for page in pages if f"git+{repository}" in page.read_text(encoding="utf-8")
     ]
-    is_dated = has_date(newest_entry()[1])
+    is_dated = date_of(newest_entry()[1]) != NO_DATE
     return [
         f"GitHub: create {repository} and push main; or change [project.urls] of pyproject.toml to another address",
         "GitHub, Settings, Security: switch on private vulnerability reporting, which SECURITY.md names",
@@ -379,6 +390,7 @@ def left_by_hand() -> list[str]:
         "GitHub, Actions: look whether the test workflow passes on every system",
         "GitHub, Actions: start the release workflow once; without a tag it builds and tests all wheels only",
         *([] if is_dated else [f"CHANGELOG.md: write the date into the heading of {version()}"]),
+        *([] if is_dated else ["CITATION.cff: write the same date, as date-released: YYYY-MM-DD"]),
         *([f"{', '.join(unpublished)}: shorten {from_git}"] if unpublished else []),
         f"git tag v{version()}, and push the tag: the release workflow publishes it",
     ]

@@ -34,7 +34,7 @@ Project-URL: Repository, https://example.org
 """
 
 
-def write_release(root, version, heading, readme=""):
+def write_release(root, version, heading, readme="", citation=""):
     (root / "src/framestow").mkdir(parents=True)
     (root / "docs/libraries").mkdir(parents=True)
     (root / "docs/libraries/cpprb.md").write_text(readme, encoding="utf-8")
@@ -42,6 +42,7 @@ def write_release(root, version, heading, readme=""):
         'Documentation = "https://example.org"\nRepository = "https://example.org/code"\n', encoding="utf-8"
     )
     (root / "README.md").write_text(readme, encoding="utf-8")
+    (root / "CITATION.cff").write_text(f"version: {version}\n{citation}", encoding="utf-8")
     (root / "src/framestow/__init__.py").write_text(f'__version__ = "{version}"\n', encoding="utf-8")
     (root / "CHANGELOG.md").write_text(f"# Changelog\n\n## [Unreleased]\n\n{heading}\n\n## 0.0.1\n", encoding="utf-8")
 
@@ -54,7 +55,7 @@ def root(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("heading", ["## 1.2.3 - 2030-01-31", "## [1.2.3] - 2030-01-31"])
 def test_a_release_has_a_dated_changelog_and_the_tag_of_its_version(root, heading, capsys):
-    write_release(root, "1.2.3", heading)
+    write_release(root, "1.2.3", heading, citation="date-released: 2030-01-31\n")
 
     CHECK["check_version"]("v1.2.3")
 
@@ -70,10 +71,32 @@ def test_a_release_has_a_dated_changelog_and_the_tag_of_its_version(root, headin
     ],
 )
 def test_a_release_without_its_changelog_its_tag_or_a_date_is_refused(root, version, heading, tag, message):
-    write_release(root, version, heading)
+    write_release(root, version, heading, citation="date-released: 2030-01-31\n" if "2030" in heading else "")
 
     with pytest.raises(MissingError, match=re.escape(message)):
         CHECK["check_version"](tag)
+
+
+@pytest.mark.parametrize(
+    ("heading", "citation", "message"),
+    [
+        (
+            "## 1.2.3 (unreleased)",
+            "date-released: 2030-01-31\n",
+            "CITATION.cff has 2030-01-31 and CHANGELOG.md no date",
+        ),
+        ("## 1.2.3 - 2030-01-31", "", "CITATION.cff has no date and CHANGELOG.md 2030-01-31"),
+    ],
+)
+def test_a_citation_with_another_date_than_the_changelog_is_refused(root, heading, citation, message):
+    write_release(root, "1.2.3", heading, citation=citation)
+
+    with pytest.raises(MissingError, match=re.escape(message)):
+        CHECK["check_version"](None)
+
+
+def test_the_citation_has_the_date_of_the_changelog():
+    assert CHECK["date_of"](CHECK["newest_entry"]()[1]) == CHECK["date_of_citation"]()
 
 
 def test_the_newest_version_of_the_changelog_is_the_package():
@@ -89,6 +112,7 @@ def test_a_release_without_a_date_can_be_checked_and_the_date_is_left_to_do_by_h
     left = CHECK["left_by_hand"]()
 
     assert "CHANGELOG.md: write the date into the heading of 1.2.3" in left
+    assert "CITATION.cff: write the same date, as date-released: YYYY-MM-DD" in left
     assert "README.md, docs/libraries/cpprb.md: shorten pip install git+https://example.org/code" in left
     assert left[-1].startswith("git tag v1.2.3")
 
