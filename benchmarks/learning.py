@@ -151,7 +151,7 @@ def changes_by_step(runs: list[RunRecord]) -> dict[int, str]:
 
 def draw(path: Path, runs: list[RunRecord], note: str) -> None:
     settings = runs[0].settings
-    figure, axes = pyplot.subplots(figsize=(7, 4), dpi=130)
+    figure, axes = pyplot.subplots(figsize=(5.4, 3.6), dpi=200)
     for run in runs:
         steps = np.asarray(run.game_steps) / 1_000
         axes.plot(steps, rolling_mean(run.scores), linewidth=1.2, label=f"seed {run.settings.seed}")

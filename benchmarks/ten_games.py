@@ -3,8 +3,9 @@
     framestow train Qbert --preset dopamine --steps 500_000 --seed 100 --run-dir runs/ten/Qbert-100    and so each
     python benchmarks/ten_games.py runs/ten/*
 
-results/learning gets ten_games.json, ten_games.png, ten_games-dark.png for a dark page, and in the folder ten_games the
-curves of each game. A longer run begins like a shorter one, so of a longer run the first 500,000 steps are compared.
+results/learning gets ten_games.json, ten_games.png and ten_games-phone.png of two columns, both with -dark for a dark
+page, and in the folder ten_games the curves of each game. A longer run begins like a shorter one, so of a longer run
+the first 500,000 steps are compared.
 Options that give the values of another recipe, as laptop with --munchausen-after 150k, count as that recipe.
 Games that are not given keep the figures and the curves that they have from runs with the same settings.
 
@@ -38,7 +39,7 @@ from matplotlib import pyplot
 
 PUBLISHED = json.loads((Path(__file__).parent / "dopamine_curves.json").read_text(encoding="utf-8"))
 POINT = PUBLISHED["steps_a_point"]
-COLUMNS = 5  # of the picture
+PICTURES = {"ten_games": 5, "ten_games-phone": 2}  # columns
 
 
 def main() -> None:
@@ -79,9 +80,15 @@ def main() -> None:
     (RESULTS / "ten_games").mkdir(exist_ok=True)
     for game, of_game in by_game.items():
         write_curves(curves_of(game), of_game)
-    for colours, name in ((LIGHT, "ten_games.png"), (DARK, "ten_games-dark.png")):
+    draw_all(list(games), steps)
+
+
+def draw_all(games: list[str], steps: int) -> None:
+    """Draw the pictures from the curves of results/learning/ten_games."""
+    for colours, ending in ((LIGHT, ""), (DARK, "-dark")):
         with pyplot.rc_context(style(colours)):
-            draw(RESULTS / name, list(games), steps)
+            for name, columns in PICTURES.items():
+                draw(RESULTS / f"{name}{ending}.png", games, steps, columns)
 
 
 def first_steps(run: RunRecord, steps: int) -> RunRecord:
@@ -155,25 +162,25 @@ def style(colours: Colours) -> dict[str, Any]:
     return grounds | dict.fromkeys(("text.color", "axes.edgecolor", "xtick.color", "ytick.color"), colours.ink)
 
 
-def draw(path: Path, games: list[str], steps: int) -> None:
+def draw(path: Path, games: list[str], steps: int, columns: int) -> None:
     """Draw a small picture a game: a curve for each seed, and each published agent's mean of each part."""
-    num_rows, num_columns = -(-len(games) // COLUMNS), min(COLUMNS, len(games))
-    size = 1.9 * num_columns, 1.7 * num_rows + 0.8
-    figure, grid = pyplot.subplots(num_rows, num_columns, figsize=size, dpi=150, squeeze=False, layout="constrained")
+    num_rows, num_columns = -(-len(games) // columns), min(columns, len(games))
+    size = (8.4, 1.7 * num_rows + 0.8) if num_columns > 2 else (5.0, 1.5 * num_rows + 1.3)
+    figure, grid = pyplot.subplots(num_rows, num_columns, figsize=size, dpi=170, squeeze=False, layout="constrained")
     for axes in grid.flat[len(games) :]:
         axes.set_visible(False)
     middles = (np.arange(steps // POINT) + 0.5) * POINT / 1_000
     for axes, game in zip(grid.flat, games, strict=False):
         for agent, curve in PUBLISHED["games"][game].items():
             axes.plot(middles, curve[: len(middles)], "o-", markersize=3, linewidth=0.8, alpha=0.9, label=agent)
-        columns = np.loadtxt(curves_of(game), delimiter=",", skiprows=1, usecols=(0, 1, 3), ndmin=2)
-        for seed in np.unique(columns[:, 0]):
-            _, ended, mean = columns[columns[:, 0] == seed].T
-            label = "framestow, a line for each seed" if seed == columns[0, 0] else None
+        curves = np.loadtxt(curves_of(game), delimiter=",", skiprows=1, usecols=(0, 1, 3), ndmin=2)
+        for seed in np.unique(curves[:, 0]):
+            _, ended, mean = curves[curves[:, 0] == seed].T
+            label = "framestow, a line for each seed" if seed == curves[0, 0] else None
             axes.plot(ended / 1_000, mean, color=pyplot.rcParams["text.color"], linewidth=0.8, label=label)
         axes.axhline(RANDOM_AND_HUMAN[game][0], color="0.5", linewidth=1, linestyle=":")
-        axes.set_title(game, fontsize=9)
-        axes.tick_params(labelsize=6.5)
+        axes.set_title(game, fontsize=10)
+        axes.tick_params(labelsize=8)
         axes.spines[["top", "right"]].set_visible(False)
     lines, labels = grid.flat[0].get_legend_handles_labels()
     figure.legend(
@@ -181,10 +188,10 @@ def draw(path: Path, games: list[str], steps: int) -> None:
         labels,
         title="thousand agent steps; dotted: random play",
         loc="outside lower center",
-        ncols=4,
+        ncols=4 if num_columns > 2 else 2,
         frameon=False,
-        fontsize=8,
-        title_fontsize=8,
+        fontsize=9,
+        title_fontsize=9,
     )
     figure.savefig(path)
     pyplot.close(figure)

@@ -34,12 +34,14 @@ ON_GITHUB = re.compile(
 )
 # Who searches for a symptom wants its remedy, and then a page to read rather than a docstring.
 GUIDES = ("observations", "environments", "sampling", "tensors", "extras-and-changes", "saving", "training")
-BOOSTS = {"troubleshooting.md": 8, "get-started.md": 4, "api": 0.5, "commands.md": 0.5}
+BOOSTS = {"troubleshooting.md": 8, "get-started.md": 4, "libraries/logged-data.md": 4, "api": 0.5, "commands.md": 0.5}
 BOOSTS |= {f"{name}.md": 2 for name in GUIDES}
 LINK = re.compile(r"(?P<head>\[(?P<text>[^\]]*)\]\()(?P<target>[^)\s:#]+)(?P<tail>(?:#[^)\s]*)?\))")
 DIFF = re.compile(r'<div class="language-diff.*?</div>', re.DOTALL)
 SIGN = re.compile(r'(?P<line><a [^>]*></a>(?:<span class="g[id]">)?)(?:<span class="w">)?(?P<sign>[+ -])(?:</span>)?')
 TITLE = re.compile(r'<div class="md-header__topic">\s*<span class="md-ellipsis">\s*framestow')
+CELL = re.compile(r"<td.*?</td>", re.DOTALL)
+DOTTED_NAME = re.compile(r"(?<=[a-z0-9_])\.(?=[a-z_][a-z0-9_]*[. <])")
 ATTRIBUTE = re.compile(r"(?P<head>\b(?:src|srcset|href)=\")(?P<target>[^\":#]+)(?P<tail>\")")
 
 
@@ -81,12 +83,19 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Return ``html`` with the signs of each diff where a copy of the code does not reach them."""
+    """Return ``html`` with the signs of each diff where a copy of the code does not reach them.
+
+    A name with dots in a table may be broken after each dot, so that the table is narrow enough for a phone.
+    """
 
     def without_signs(block: re.Match[str]) -> str:
         return SIGN.sub(lambda sign: f'{sign["line"]}<span class="sign" data-sign="{sign["sign"]}"></span>', block[0])
 
-    return DIFF.sub(without_signs, html)
+    def breakable(cell: re.Match[str]) -> str:
+        parts = re.split(r"(<code>.*?</code>)", cell[0], flags=re.DOTALL)
+        return "".join(DOTTED_NAME.sub(".<wbr>", part) if part.startswith("<code>") else part for part in parts)
+
+    return CELL.sub(breakable, DIFF.sub(without_signs, html))
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:

@@ -74,7 +74,7 @@ def test_the_readme_has_no_link_that_breaks_on_pypi():
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
     assert [link for link in links if "github" in link and not link.startswith((*FILES_THERE, *PAGES_THERE))] == []
     assert (ROOT / "docs" / "breakout.gif").stat().st_size <= 2e6  # a page of PyPI loads it
-    assert sum(in_this_checkout(link).endswith((".png", ".gif")) for link in links) == 7
+    assert sum(in_this_checkout(link).endswith((".png", ".gif")) for link in links) == 11
 
 
 @pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS], ids=lambda page: page.stem)

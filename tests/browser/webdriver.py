@@ -23,9 +23,12 @@ RESTS_S = 0.5  # after another size, until all is drawn
 
 
 class Browser:
-    """A headless Chromium of ``width`` by 900 pixels, light or dark; close it, or use it in a ``with`` block."""
+    """A headless Chromium of ``width`` by 900 pixels, light or dark; close it, or use it in a ``with`` block.
 
-    def __init__(self, width: int = 1280, *, is_dark: bool = False, height: int = 900) -> None:
+    A picture has ``ratio`` times as many pixels on a side.
+    """
+
+    def __init__(self, width: int = 1280, *, is_dark: bool = False, height: int = 900, ratio: float = 1) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -38,7 +41,7 @@ class Browser:
             session = self._start({"browserName": "chrome", "goog:chromeOptions": options})
             self._address += f"/session/{session}"
             self.set_scheme(is_dark=is_dark)
-            self._width, self._height = width, height
+            self._width, self._height, self._ratio = width, height, ratio
             self._resize(height)
         except BaseException:
             self._driver.kill()
@@ -96,12 +99,15 @@ class Browser:
         pointer = {"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": clicks}
         self._call("POST", "/actions", {"actions": [pointer]})
 
-    def screenshot(self, path: Path, *, is_whole: bool = True) -> None:
-        """Write a PNG picture of the whole page, or of what is in sight."""
+    def screenshot(self, path: Path, *, is_whole: bool = True, rows: tuple[float, float] | None = None) -> None:
+        """Write a PNG picture of the whole page, or of what is in sight, or of the page between two ``rows``."""
         if is_whole:
             self._resize(self._devtools("Page.getLayoutMetrics", {})["cssContentSize"]["height"])
             time.sleep(RESTS_S)
-        path.write_bytes(base64.b64decode(self._devtools("Page.captureScreenshot", {})["data"]))
+        top, bottom = rows or (0, 0)
+        clip = {"x": 0, "y": top, "width": self._width, "height": bottom - top, "scale": 1}
+        picture = self._devtools("Page.captureScreenshot", {"clip": clip} if rows else {})
+        path.write_bytes(base64.b64decode(picture["data"]))
         self._resize(self._height)
 
     def messages(self) -> list[str]:
@@ -109,7 +115,7 @@ class Browser:
         return [entry["message"] for entry in self._call("POST", "/se/log", {"type": "browser"})]
 
     def _resize(self, height: int) -> None:
-        size = {"width": self._width, "height": height, "deviceScaleFactor": 1, "mobile": self._width < 640}
+        size = {"width": self._width, "height": height, "deviceScaleFactor": self._ratio, "mobile": self._width < 640}
         self._devtools("Emulation.setDeviceMetricsOverride", size)
 
     def _find(self, selector: str) -> str:

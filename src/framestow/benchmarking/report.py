@@ -70,7 +70,7 @@ def _notes(figures: BenchFigures, missing: Iterable[Library]) -> Iterable[Text]:
 # Offsets of a label from its point, in points: to the right first, then around it, then further away.
 LABEL_OFFSETS = tuple(
     (distance * right, distance * up)
-    for distance in (9, 18, 30, 44)
+    for distance in (9, 13, 18, 24, 30, 44)
     for right, up in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
 )
 
@@ -92,7 +92,7 @@ DARK = Colours("#ff7b72", "#79c0ff", "#9198a1", "#e6edf3", "#30363d", "#0d1117")
 
 
 def write_plot(games: Sequence[BenchFigures], path: Path, colours: Colours = LIGHT, description: str = "") -> Path:
-    """Write ``plot`` of the games to ``path`` as a PNG, 1350 pixels wide for one game; return ``path``.
+    """Write ``plot`` of the games to ``path`` as a PNG, 1200 pixels wide for one game; return ``path``.
 
     Creates missing folders. Raises ``OSError`` if the file cannot be written. ``description`` is text in the file.
     """
@@ -110,7 +110,7 @@ def plot(games: Sequence[BenchFigures], colours: Colours = LIGHT) -> Figure:
 
     columns = 1 if len(games) == 1 else 2
     rows = -(-len(games) // columns)
-    figure = Figure(figsize=(9 * columns, 6 * rows), dpi=150, layout="constrained", facecolor=colours.ground)
+    figure = Figure(figsize=(6 * columns, 5 * rows), dpi=200, layout="constrained", facecolor=colours.ground)
     charts = figure.subplots(rows, columns, squeeze=False).flat
     every = [system for game in games for system in (game.bare_copy, *game.systems)]
     for game in games:
@@ -126,7 +126,7 @@ def _draw(figure: Figure, axes: Axes, figures: BenchFigures, every: Sequence[Sys
     points = [(figures.bare_copy, colours.bare, "s")]
     points += [(system, colours.ours if _is_ours(system) else colours.theirs, "o") for system in figures.systems]
     for system, colour, marker in points:
-        axes.scatter(*_point(system), color=colour, marker=marker, s=46, zorder=3)
+        axes.scatter(*_point(system), color=colour, marker=marker, s=36, zorder=3)
     _label(figure, axes, [(system, colour) for system, colour, _ in points])
 
 
@@ -158,7 +158,7 @@ def _set_axes(axes: Axes, figures: BenchFigures, every: Sequence[SystemFigures],
     axes.spines[["left", "bottom"]].set_color(colours.ink)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(
-        f"{figures.game}: bytes of a transition, and time of a batch of {figures.batch_size}",
+        f"{figures.game}: bytes of a transition and time of a batch",
         loc="left",
         color=colours.ink,
     )
@@ -185,7 +185,7 @@ def _label(figure: Figure, axes: Axes, points: list[tuple[SystemFigures, str]]) 
         best_cost, best = float("inf"), LABEL_OFFSETS[0]
         for offset in LABEL_OFFSETS:
             label = _add_label(axes, system, colour, offset)
-            box = label.get_window_extent().padded(4)
+            box = label.get_window_extent().padded(4, 1)
             label.remove()
             outside = not (inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1)
             cost = sum(_overlap(box, other) for other in others) + (1e6 if outside else 0)
@@ -193,7 +193,7 @@ def _label(figure: Figure, axes: Axes, points: list[tuple[SystemFigures, str]]) 
                 best_cost, best = cost, offset
             if cost == 0:
                 break
-        taken.append(_add_label(axes, system, colour, best).get_window_extent().padded(4))
+        taken.append(_add_label(axes, system, colour, best).get_window_extent().padded(4, 1))
 
 
 def _add_label(axes: Axes, system: SystemFigures, colour: str, offset: tuple[float, float]) -> Any:
@@ -206,7 +206,7 @@ def _add_label(axes: Axes, system: SystemFigures, colour: str, offset: tuple[flo
         ha="center" if right == 0 else "left" if right > 0 else "right",
         va="center" if up == 0 else "bottom" if up > 0 else "top",
         color=colour,
-        fontsize=10,
+        fontsize=9.5,
         fontweight="bold" if _is_ours(system) else "normal",
     )
 
