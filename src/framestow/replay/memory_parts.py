@@ -36,6 +36,10 @@ class MemoryParts:
     """The native core, its storage and step store, the sampler and the generator of one memory, and their lock.
 
     Hold ``lock`` to read or change more than one of them.
+
+    Builders of batches, stores of folders and draws hold the parts, and the parts hold none of them. ``InnerMemory``
+    holds all of these. So no reference goes in a circle, and a memory in RAM is freed with its last reference, without
+    Python's collector, which knows nothing of its bytes. One object in place of both would be in such a circle.
     """
 
     def __init__(

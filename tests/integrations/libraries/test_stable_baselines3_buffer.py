@@ -17,6 +17,7 @@ from framestow.integrations.stable_baselines3 import (
     ReplayBuffer,
 )
 from integrations.libraries.sb3_play import Play, assert_equal_samples
+from oracles.python_calls import python_calls
 
 SPACE, ACTIONS = spaces.Box(0, 255, (4, 6, 5), np.uint8), spaces.Discrete(4)
 DICT = spaces.Dict({"picture": SPACE, "place": spaces.Box(-1, 1, (2,), np.float32)})
@@ -218,3 +219,17 @@ class TestRefusals:
     def test_a_space_that_is_not_a_dict(self):
         with pytest.raises(InvalidSettingsError, match=r"DictReplayBuffer needs a Dict space; use ReplayBuffer$"):
             DictReplayBuffer(16, SPACE, ACTIONS)
+
+
+@pytest.mark.parametrize(("name", "most"), [("add", 20), ("sample", 35)])
+def test_a_call_of_every_step_goes_through_few_functions(name, most):
+    space = spaces.Box(0, 255, (4, 36, 36), np.uint8)  # taken for stacks on the first axis
+    play, buffer = Play(0, space, ACTIONS, 1, stack=4), ReplayBuffer(100, space, ACTIONS, "cpu", 1)
+    for _ in range(12):
+        buffer.add(*play.step())
+    buffer.sample(8)
+    step = play.step()
+
+    called = python_calls(lambda: buffer.add(*step) if name == "add" else buffer.sample(8))
+
+    assert len(called) <= most, called

@@ -155,6 +155,10 @@ class PrioritizedReplayBuffer:
     - A draw never returns an empty slot. In CleanRL's script an empty slot makes the loss NaN.
     - ``update_priorities`` ignores evicted transitions and refuses priorities that are not finite.
 
+    The memory stores single steps, and a draw sums their rewards, in CleanRL's order: its script multiplies the next
+    value by ``gamma ** n_step`` in any case, and reads the rewards as returns. A memory with this ``n_step`` gives each
+    transition a ``discount`` of its own, which the script does not take.
+
     Arguments:
         num_envs: number of environments. ``add`` then takes arrays of ``num_envs`` rows. They share the ``capacity``.
         frame_stack: frames per observation; ``None`` decides by shape.

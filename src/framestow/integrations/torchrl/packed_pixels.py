@@ -19,7 +19,8 @@ class PackedPixels(torch.Tensor):
     """A tensor of packed pixels, ``(*steps.shape, *shape)``, as in ``storage[:]``.
 
     Indexing returns plain tensors; a slice of the first dimension stays packed. Other operations unpack all pixels into
-    a plain tensor first. So samplers that read other keys of ``storage[:]`` do not unpack pixels.
+    a plain tensor first. So samplers that read other keys of ``storage[:]`` do not unpack pixels: TorchRL's
+    ``SliceSampler`` reads ``storage[:]`` for each batch, and would unpack all that is stored.
 
     Raises:
         InvalidStepError: something is written to it.
