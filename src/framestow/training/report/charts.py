@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 WIDTH, HEIGHT = 560, 280  # of the picture, in its own units
-LEFT, RIGHT, TOP, BOTTOM = 66, 16, 12, 30  # margins
+LEFT, RIGHT, TOP, BOTTOM = 78, 16, 12, 30  # margins
 NUM_COLOURS = 6
 MAX_POINTS = 500  # of a line
 Points = npt.NDArray[np.float64]
