@@ -237,8 +237,8 @@ def test_other_generations_and_files_left_by_a_crash_are_printed(tmp_path, monke
     main(["inspect", "saved"])
 
     shown = " ".join(capsys.readouterr().out.split())
-    assert "replay memory, format version 1, generation 5, written" in shown
-    assert "other generations in this folder: 3" in shown
+    assert "replay memory, format version 1, generation 3, written" in shown
+    assert "other generations in this folder: 2" in shown
     assert f"300 B in {left_over.name} belong to no generation" in shown
 
 

@@ -117,7 +117,10 @@ class RecordedStore:
             for num_steps in kind.steps:
                 self.play(memory, num_steps)
                 kept = set(writer.generations)
-                commit = writer.commit(memory.inner.parts, kept=kept, is_pinned=True, is_closed=True)
+                has_copy = kind.stack == 2  # the others are as flushes leave them
+                commit = writer.commit(
+                    memory.inner.parts, kept=kept, is_pinned=True, is_closed=True, with_copy=has_copy
+                )
                 self.numbers[commit.generation] = set(numbers_of(memory))
         if kind.resumes_first:
             back = ReplayMemory.load(folder, generation=min(self.numbers))
@@ -277,13 +280,17 @@ def damages_of(folder: Path) -> dict[str, Damage]:
             damages[f"{log}.{path.name.partition('.')[2]} gone"] = remove(path.name)
     commits = [path.name for path in commit_files(folder)]
     of_small: dict[str, Damage] = {}
+    files = {name: [name, *(path.name for path in folder.glob(f"{name}.copy"))] for name in commits}
     for name in commits:
+        size = (folder / name).stat().st_size
         of_small[f"front of {name} flipped"] = flip(name, 40)
-        of_small[f"state of {name} flipped"] = flip(name, (folder / name).stat().st_size - 40)
+        of_small[f"state of {name} flipped"] = flip(name, size - 40)
+        of_small[f"states of {name} and its copy flipped"] = both(*(flip(file, size - 40) for file in files[name]))
     of_small["newest commit gone"] = remove(commits[-1])
+    of_small["newest commit and its copy gone"] = both(*map(remove, files[commits[-1]]))
     of_small["newest commit cut"] = cut_off(commits[-1], 9)
-    of_small["all commits flipped"] = both(*(of_small[f"state of {name} flipped"] for name in commits))
-    of_small["all commits gone"] = both(*map(remove, commits))
+    of_small["all commits flipped"] = both(*(of_small[f"states of {name} and its copy flipped"] for name in commits))
+    of_small["all commits gone"] = both(*(remove(file) for of_commit in files.values() for file in of_commit))
     damages |= of_small
     ends = {name: one for name, one in damages.items() if "at the end of" in name}
     for (name, one), (other_name, other) in product(of_small.items(), (newest_blocks | ends).items()):

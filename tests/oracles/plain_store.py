@@ -49,15 +49,7 @@ class PlainStore:
     """The newest generation of a store."""
 
     def __init__(self, folder: Path) -> None:
-        newest = max(path for path in folder.glob("COMMIT.*") if path.suffix[1:].isdigit())
-        content = newest.read_bytes()
-        of_front, num_bytes = (int(digits, 16) for digits in content[:18].split())
-        front, state = content[18 : 18 + num_bytes], content[18 + num_bytes : -4]
-        if of_front != crc32c(front) or int.from_bytes(content[-4:], "little") != crc32c(content[:-4]):
-            raise BrokenStoreError(f"checksum of {newest}")
-        self.commit = json.loads(front)
-        if len(state) != self.commit["state_bytes"]:
-            raise BrokenStoreError(f"size of {newest}")
+        self.commit, state = newest_commit(folder)
         self.settings = self.commit["memory"]["settings"]
         self.state = dict(arrays_in(state))
         self.arrays = list(arrays_of(self.settings["frame"]))
@@ -197,6 +189,28 @@ class PlainStore:
             segment, stretches = stretches_of_segment(self.segments[key], self.arrays[array])
             self._unpacked[key] = frames_of_segment(segment, self.arrays[array]), stretches
         return self._unpacked[key]
+
+
+def newest_commit(folder: Path) -> tuple[dict[str, Any], bytes]:
+    """Front and state of the commit with the highest number, or of its copy if that alone is whole."""
+    newest = max(int(path.name.split(".")[1]) for path in folder.glob("COMMIT.*") if is_commit(path.name))
+    problems = []
+    for name in (f"COMMIT.{newest:06d}", f"COMMIT.{newest:06d}.copy"):
+        content = (folder / name).read_bytes() if (folder / name).exists() else b""
+        of_front, num_bytes = (int(digits, 16) for digits in content[:18].split() or ("0", "0"))
+        front, state = content[18 : 18 + num_bytes], content[18 + num_bytes : -4]
+        if not content or of_front != crc32c(front) or int.from_bytes(content[-4:], "little") != crc32c(content[:-4]):
+            problems.append(f"checksum of {name}")
+        elif len(state) != json.loads(front)["state_bytes"]:
+            problems.append(f"size of {name}")
+        else:
+            return json.loads(front), state
+    raise BrokenStoreError(", ".join(problems))
+
+
+def is_commit(name: str) -> bool:
+    _, number, *ending = name.split(".")
+    return number.isdigit() and 6 <= len(number) <= 15 and ending in ([], ["copy"])
 
 
 BLOCK_FIELDS = ("numbers", "env_ids", "segments", "num_steps", "are_sealed")

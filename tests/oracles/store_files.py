@@ -31,8 +31,15 @@ def read_commit(folder: Path, generation: int | None = None) -> tuple[Commit, Ar
 
 
 def commit_files(folder: Path) -> list[Path]:
-    """Return the commits, oldest first."""
+    """Return the commits, oldest first, without their copies."""
     return sorted(folder.glob("COMMIT.??????"))
+
+
+def files_of_newest_commit(folder: Path) -> list[Path]:
+    """Return the newest commit, and its copy if there is one."""
+    number = newest_commit(folder).generation
+    paths = (commit_path(folder, number, is_copy=is_copy) for is_copy in (False, True))
+    return [path for path in paths if path.exists()]
 
 
 def log_file(folder: Path, name: str, number: int = 1, ending: str = LOG) -> Path:
@@ -43,7 +50,9 @@ def log_file(folder: Path, name: str, number: int = 1, ending: str = LOG) -> Pat
 def unaccounted(folder: Path) -> set[str]:
     """Return the names of files that no commit that stays needs."""
     contents = FolderContents(folder)
-    needed = {LOCK, *(commit_path(folder, number).name for number in contents.existing)}
+    needed = {LOCK}
+    for number in contents.existing:
+        needed |= {commit_path(folder, number, is_copy=is_copy).name for is_copy in (False, True)}
     for number in contents.existing:
         needed |= contents.read(number).whole().file_ends().keys()
     return set(contents.names) - needed

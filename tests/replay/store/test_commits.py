@@ -10,7 +10,14 @@ import pytest
 from framestow.errors import IncompatibleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.store.format import StoredCommit, commit_path, empty_commit, new_name, write_commit
+from framestow.replay.store.format import (
+    FolderContents,
+    StoredCommit,
+    commit_path,
+    empty_commit,
+    new_name,
+    write_commit,
+)
 
 STATE = b"state" * 50
 
@@ -97,7 +104,9 @@ def test_a_file_that_no_commit_can_be_does_not_count(name: str, tmp_path: Path) 
 def test_a_log_file_with_a_number_that_none_can_have_is_refused(tmp_path: Path) -> None:
     memory = memory_with_steps(directory=tmp_path, flush_every=None)
     memory.close()
-    commit = StoredCommit.read(tmp_path, 4)
+    number = FolderContents(tmp_path).numbers[-1]
+    commit_path(tmp_path, number, is_copy=True).unlink()
+    commit = StoredCommit.read(tmp_path, number)
     too_many = commit.whole().frames | {"next_file": HIGHEST + 1}
     write_commit(tmp_path, commit.whole()._replace(frames=too_many), commit.state)
 

@@ -101,17 +101,41 @@ def test_nothing_outside_is_touched_whatever_is_planted_under_any_name(store, ki
 
 @pytest.mark.parametrize("kind", NO_FILES)
 @pytest.mark.parametrize("call", ["load", "open", "append", "save", "repair", "verify"])
-def test_what_is_no_file_in_place_of_a_commit_is_refused_by_name(call, kind, stores, tmp_path):
+def test_what_is_no_file_in_place_of_all_commits_is_refused_by_name(call, kind, stores, tmp_path):
     folder, outside = Path(shutil.copytree(stores / "whole", tmp_path / "store")), Outside(tmp_path / "home")
-    planted = commit_files(folder)[-1]
+    *older, planted = commit_files(folder)
+    for path in (*older, *folder.glob("*.copy")):
+        path.unlink()
     outside.plant(kind, planted)
     before = sorted(os.listdir(folder))
 
-    with pytest.raises(DamagedDataError, match=f"{planted}: it is a .*; put the file itself there"):
+    with pytest.raises(DamagedDataError, match=rf"no whole COMMIT file.* \({planted.name}: it is a .*\)"):
         WHOLE[call](folder)
 
     outside.check()
     assert before == sorted(os.listdir(folder))
+
+
+@pytest.mark.filterwarnings("ignore:.*its copy has the same content:RuntimeWarning")
+@pytest.mark.parametrize("kind", NO_FILES)
+@pytest.mark.parametrize("call", ["load", "open", "append", "save", "repair", "verify"])
+def test_what_is_no_file_in_place_of_a_commit_is_not_touched_while_its_copy_serves(call, kind, stores, tmp_path):
+    folder, outside = Path(shutil.copytree(stores / "whole", tmp_path / "store")), Outside(tmp_path / "home")
+    planted = commit_files(folder)[-1]
+    outside.plant(kind, planted)
+    (finding,) = verify_store(folder).findings
+    assert (planted, True) == (finding.file, "it is a " in finding.what)
+
+    try:
+        WHOLE[call](folder)
+    except DamagedDataError as error:  # no link, pipe or folder is replaced by a writer; a repair moves it aside
+        assert kind == "folder"
+        assert planted.name in str(error)  # noqa: PT017
+
+    outside.check()
+    repair_store(folder)
+    outside.check()
+    assert verify_store(folder).is_intact
 
 
 @pytest.mark.parametrize("kind", NO_FILES)

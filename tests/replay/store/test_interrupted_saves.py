@@ -47,5 +47,5 @@ def test_a_save_interrupted_at_any_line_can_be_repeated(lives_there, every, tmp_
     names = {re.split("[.-]", file.name)[0] for file in folder.iterdir()}
     assert {"LOCK", "COMMIT", "frames", "steps"} >= names
     assert not unaccounted(folder)
-    assert 2 == len(commit_files(folder))
+    assert (2 if lives_there else 1) == len(commit_files(folder))  # a flush keeps the one before, a save has a copy
     memory.close()

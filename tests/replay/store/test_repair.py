@@ -22,7 +22,7 @@ from framestow.storage.files.writer_lock import LOCK, WriterLock
 from oracles.damage import damage_at_random, flip_bit
 from oracles.dead_disk import DeadDisk, Killed
 from oracles.failing_disk import FailingDisk
-from oracles.store_files import commit_files, generations, log_file, newest_commit
+from oracles.store_files import files_of_newest_commit, generations, log_file, newest_commit
 from oracles.stored_play import NUM_ENVS, SHAPE, StoredPlay, assert_batch_is_what_was_recorded, play, store_play
 
 pytestmark = pytest.mark.slow  # more than two seconds
@@ -157,41 +157,40 @@ def test_a_lost_index_costs_nothing(log, is_removed, store, stored):
     assert 6_000 == len(assert_all_is_what_was_recorded(store, stored))
 
 
-def test_a_damaged_first_copy_of_a_save_is_moved_aside_and_costs_nothing(tmp_path, store, stored):
-    memory = ReplayMemory.load(store)
-    generation = memory.save(store, keep_previous=True)
-    first = commit_files(store)[-2]
-    flip_bit(first, np.random.default_rng(0))
-
-    (finding,) = verify_store(store).findings
-    repair = repair_store(store)
-
-    assert (first, 0) == (finding.file, finding.transitions)
-    assert (repair.moved_to / first.name).exists()
-    assert 6_000 == len(assert_all_is_what_was_recorded(store, stored, generation))
-
-
 @pytest.mark.parametrize("is_pruned", [False, True])
-def test_a_damaged_commit_of_a_pair_is_written_again_under_its_number(is_pruned, store, stored):
+@pytest.mark.parametrize("is_copy", [False, True])
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_a_damaged_file_of_a_commit_is_moved_aside_and_written_again_from_the_other(
+    is_missing, is_copy, is_pruned, store, stored
+):
     memory = ReplayMemory.load(store)
     generation = memory.save(store, keep_previous=True)
     if is_pruned:
         memory.prune(store, generation)
-    flip_bit(commit_path(store, generation), np.random.default_rng(0))
+    path = commit_path(store, generation, is_copy=is_copy)
+    if is_missing:
+        path.unlink()
+    else:
+        flip_bit(path, np.random.default_rng(0))
 
-    (finding,) = verify_store(store).findings
+    findings = verify_store(store).findings
     repair = repair_store(store)
 
-    other = generation + (1 if is_pruned else -1)
-    assert 0 == finding.transitions
-    assert f"COMMIT.{generation:06d} is rewritten from generation {other}, of the same content" in repair.actions
+    if is_missing and is_copy:  # as after a flush
+        assert ([], None) == (findings, repair.moved_to)
+    else:
+        assert [(path, 0)] == [(finding.file, finding.transitions) for finding in findings]
+        assert f"{path.name} is rewritten: of a commit and its copy, the other file is whole" in repair.actions
+        assert (repair.moved_to / path.name).exists() != is_missing
+        assert path.read_bytes() == commit_path(store, generation, is_copy=not is_copy).read_bytes()
     for number in (generation, None) if is_pruned else (2, 3, generation, None):
         assert 0 < len(assert_all_is_what_was_recorded(store, stored, number))
     assert verify_store(store).is_intact
 
 
 def test_a_damaged_commit_is_replaced_by_the_one_before_under_a_number_above_it(store, stored):
-    flip_bit(commit_path(store, 3), np.random.default_rng(0))
+    for path in files_of_newest_commit(store):
+        flip_bit(path, np.random.default_rng(0))
 
     repair = repair_store(store)
 
@@ -205,7 +204,7 @@ def test_a_damaged_commit_is_replaced_by_the_one_before_under_a_number_above_it(
 
 
 def test_without_a_whole_commit_nothing_is_changed(store):
-    for path in commit_files(store):
+    for path in store.glob("COMMIT.*"):
         path.write_bytes(b"")
     before = contents(store)
 

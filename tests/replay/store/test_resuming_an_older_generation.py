@@ -100,17 +100,17 @@ def went_back(folder, oracle, memory):
 @pytest.mark.filterwarnings("ignore:.*has the same content and is read:RuntimeWarning")
 @pytest.mark.parametrize("is_tidied", [False, True])
 @pytest.mark.parametrize("write", [saved, closed, pruned, went_back])
-def test_a_missing_commit_is_answered_by_one_of_the_same_content_as_often_as_a_run_resumes(write, is_tidied, tmp_path):
+def test_a_missing_commit_is_answered_by_its_copy_as_often_as_a_run_resumes(write, is_tidied, tmp_path):
     memory, oracle = recorded(700, capacity=3000)
     number = write(tmp_path, oracle, memory)
-    commit_path(tmp_path, number).unlink()
 
-    for seed in range(2):
-        said = rf"COMMIT.{number:06d}: the file is missing: .* has the same content .*, so nothing is missing"
+    for seed in range(1 if write is closed else 2):  # no later commit keeps the last flush of a memory
+        commit_path(tmp_path, number).unlink()
+        said = rf"COMMIT.{number:06d}: the file is missing: its copy has the same content .*, so nothing is missing"
         with pytest.warns(RuntimeWarning, match=said):
             there = ReplayMemory.load(tmp_path, generation=number)
         assert_memory_is_what_the_oracle_holds(there, oracle)
-        if is_tidied or write is closed:  # no other commit keeps the last flush of a memory
+        if is_tidied:
             keep_only(tmp_path, number)
         with ReplayMemory.open(tmp_path, read_only=False, generation=number, **BY_HAND) as back:
             play_on(back, copy.deepcopy(oracle), 40, seed=seed)

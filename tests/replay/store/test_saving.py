@@ -27,7 +27,7 @@ from oracles.failing_disk import FailingDisk
 from oracles.list_memory import ListMemory
 from oracles.recorded_play import SHAPE, play_on, recorded
 from oracles.saved_bytes import saved_bytes
-from oracles.store_files import commit_files, generations, unaccounted
+from oracles.store_files import commit_files, files_of_newest_commit, generations, unaccounted
 
 
 @pytest.mark.parametrize("stack_padding", STACK_PADDINGS)
@@ -66,7 +66,9 @@ def test_saving_again_replaces_the_generation_and_leaves_no_other_file(tmp_path)
         play_on(memory, oracle, 20, seed=step)
         memory.save(tmp_path / "memory")
 
-    assert ["COMMIT.000006", "COMMIT.000007", "LOCK"] == names_in(tmp_path / "memory")  # twice the same content
+    assert ["COMMIT.000004", "COMMIT.000004.copy", "LOCK"] == names_in(tmp_path / "memory")
+    commit, copy = (tmp_path / "memory" / name for name in names_in(tmp_path / "memory")[:2])
+    assert commit.read_bytes() == copy.read_bytes()
     assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
 
 
@@ -114,10 +116,10 @@ def test_kept_generations_load_until_they_are_pruned(tmp_path):
     assert {number: list(steps) for number, steps in kept.items()} == {
         number: loaded.sampleable_indices().tolist() for number, loaded in found.items()
     }
-    memory.prune(tmp_path / "memory", 7)
-    assert [7, 9, 10] == generations(tmp_path / "memory")  # pruning is a commit
-    with pytest.raises(FileNotFoundError, match=r"COMMIT\.000005: there is no generation 5; give one of \[7, 9, 10\]"):
-        ReplayMemory.load(tmp_path / "memory", generation=5)
+    memory.prune(tmp_path / "memory", 4)
+    assert [4, 5] == generations(tmp_path / "memory")
+    with pytest.raises(FileNotFoundError, match=r"COMMIT\.000003: there is no generation 3; give one of \[4, 5\]"):
+        ReplayMemory.load(tmp_path / "memory", generation=3)
     assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
 
 
@@ -149,8 +151,8 @@ def test_pruning_at_a_missing_generation_is_refused(tmp_path):
     memory, _ = recorded(10)
     memory.save(tmp_path / "memory")
 
-    with pytest.raises(FileNotFoundError, match=r"there is no generation 2, so nothing is removed; give one of \[3\]"):
-        memory.prune(tmp_path / "memory", 2)
+    with pytest.raises(FileNotFoundError, match=r"there is no generation 1, so nothing is removed; give one of \[2\]"):
+        memory.prune(tmp_path / "memory", 1)
 
     assert 20 == len(ReplayMemory.load(tmp_path / "memory"))
 
@@ -163,12 +165,12 @@ def test_keep_only_removes_older_and_newer_generations(tmp_path):
         play_on(memory, later, 700, seed=11)
         memory.save(tmp_path / "memory", keep_previous=True)
 
-    with pytest.raises(FileNotFoundError, match=r"no generation 9, so nothing is removed; give one of \[3, 5, 7\]"):
+    with pytest.raises(FileNotFoundError, match=r"no generation 9, so nothing is removed; give one of \[2, 3, 4\]"):
         keep_only(tmp_path / "memory", 9)
     keep_only(tmp_path / "memory", first)
 
-    assert [first, 8] == generations(tmp_path / "memory")  # going back is a commit
-    assert ["COMMIT.000003", "COMMIT.000008"] == [path.name for path in commit_files(tmp_path / "memory")]
+    assert [first, 5] == generations(tmp_path / "memory")  # going back is a commit
+    assert ["COMMIT.000002", "COMMIT.000005"] == [path.name for path in commit_files(tmp_path / "memory")]
     assert not unaccounted(tmp_path / "memory")
     loaded = ReplayMemory.load(tmp_path / "memory")
     play_on(loaded, oracle, 700, seed=12)
@@ -289,13 +291,14 @@ def test_a_writer_that_failed_at_any_operation_goes_on_with_its_own_memory(every
         with StoreWriter(folder, files=disk) as writer:
             writer.begin(None)
             with suppress(OSError):
-                commit = writer.commit(memory.inner.parts, set(), times=2)
+                commit = writer.commit(memory.inner.parts, set(), with_copy=True)
                 writer.prune_before(commit.generation)
             disk.at = -1  # it works again
-            writer.commit(memory.inner.parts, set(), times=2)
+            writer.commit(memory.inner.parts, set(), with_copy=True)
         assert_memory_is_what_the_oracle_holds(ReplayMemory.load(folder), oracle)
         assert not unaccounted(folder), at
-        assert 2 == len(commit_files(folder)), at
+        assert 1 == len(commit_files(folder)), at
+        assert 2 == len(files_of_newest_commit(folder)), at
         if disk.failed is None:
             break
     assert at >= 50

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from framestow._core import StepStore
 from framestow.errors import DamagedDataError
+from framestow.interface import warn_caller
 from framestow.replay.reading.episodes import EpisodeSpans
 from framestow.replay.reports.facts import OF_A_MEMORY, Fact, shown_in
 from framestow.replay.settings.memory_settings import MemorySettings
@@ -45,8 +46,9 @@ UNNAMED = "(not named)"  # label of a memory without labels
 class StoredFiles:
     """The files of a saved memory.
 
-    ``bytes_by_part`` counts the bytes of all generations, and of the commit before the newest. ``left_over``
-    gives, per file, the bytes that belong to no generation: from a crash, or from a writer that is still adding them.
+    ``bytes_by_part`` counts the bytes of all generations with their copies, and of the commit before a newest without.
+    ``left_over`` gives, per file, the bytes that belong to no generation: from a crash, or from a writer that is still
+    adding them.
     """
 
     version: int
@@ -67,14 +69,21 @@ def find_files(folder: Path, generation: int | None = None, files: FileSystem = 
 
 
 def _read_files(folder: Path, generation: int | None, files: FileSystem, contents: FolderContents) -> StoredFiles:
-    number = contents.find(generation).whole().generation
+    found = contents.find(generation)
+    number = found.whole().generation
     sizes = _sizes(folder, files, contents)
     ends: dict[str, int] = {}
     for commit in (contents.read(one).whole() for one in contents.existing):
-        name = commit_path(folder, commit.generation).name
-        for file, end in {**commit.file_ends(), name: sizes.get(name, 0)}.items():
+        ends_of_commit = {
+            name: sizes[name]
+            for is_copy in (False, True)
+            if (name := commit_path(folder, commit.generation, is_copy=is_copy).name) in sizes
+        }
+        for file, end in {**commit.file_ends(), **ends_of_commit}.items():
             ends[file] = max(end, ends.get(file, 0))
     path = commit_path(folder, number)
+    if found.warning:
+        warn_caller(found.warning, RuntimeWarning)
     return StoredFiles(VERSION, number, path, contents.generations, _by_part(ends), _beyond(ends, sizes))
 
 

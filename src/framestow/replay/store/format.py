@@ -3,6 +3,7 @@
 ::
 
     COMMIT.000012                     generation 12: settings, how much of each log belongs to it, and its state
+    COMMIT.000012.copy                the same bytes, after a save
     frames-<id>.000001.log .index     sealed segments of frames, by (track, number of the segment)
     steps-<id>.000001.log .index      sealed blocks of steps, by the step store's key
     COMMIT.000013.<id>.<random>.new   a commit being written
@@ -13,11 +14,13 @@ it replaced. Only files with such an id are ever removed. The state is small and
 incomplete blocks, a value for each track.
 
 The commit with the highest number is the newest. A generation exists if its commit is the newest, or in ``kept`` of the
-newest. The commit ``before`` the newest stays too, and answers only if the newest is damaged.
+newest. Its copy counts only where the commit itself is damaged or missing. While the newest has no copy, the commit
+``before`` it stays too, and answers only if the newest is damaged.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import re
@@ -32,7 +35,7 @@ import numpy.typing as npt
 
 from framestow._core import checksum
 from framestow.errors import DamagedDataError, FramestowError, IncompatibleError, InvalidSettingsError
-from framestow.interface import cached_property, warn_caller
+from framestow.interface import cached_property
 from framestow.storage.files.block_format import (
     ID_DIGITS,
     INDEX,
@@ -43,7 +46,7 @@ from framestow.storage.files.block_format import (
     index_bytes,
     repair_hint,
 )
-from framestow.storage.files.file_system import DISK, FileSystem, temporary_path, write_atomically
+from framestow.storage.files.file_system import DISK, FileSystem, ReadFile, temporary_path, write_atomically
 from framestow.storage.files.manifest import MOST_MANIFEST_BYTES, unpack_manifest
 
 KIND: Final = "framestow memory"  # of the file; a commit of another kind is refused
@@ -51,12 +54,13 @@ VERSION: Final = 1  # of the format; another number is refused
 FRAMES, STEPS = "frames", "steps"  # names of the logs, and of their fields in a commit
 LINE_BYTES, LAST_BYTES = 18, 4  # of a commit: its first line, and its last checksum
 COMMIT: Final = "COMMIT"
-COMMIT_FILE: Final = re.compile(rf"{COMMIT}\.(\d{{6,15}})")
-"""Its group is the number of the generation."""
+COPY: Final = "copy"  # ending of a commit's second file
+COMMIT_FILE: Final = re.compile(rf"{COMMIT}\.(\d{{6,15}})(\.{COPY})?")
+"""Its groups are the number of the generation, and the ending of a copy."""
 _UNFINISHED = re.compile(rf"{COMMIT}\.(\d{{6,15}})\.([0-9a-f]{{{ID_DIGITS}}})\.[0-9a-f]{{16}}\.new")
 """Its groups are the number, and the id of the store."""
 MOST_NUMBER: Final = 10**15 - 1  # of a commit: what ``COMMIT_FILE`` finds
-SPARE_NUMBERS = 4  # one call writes no more commits
+SPARE_NUMBERS = 2  # one call writes no more commits
 NAME_BYTES = 256  # of a commit, from its beginning: its name is in them
 Arrays = dict[str, npt.NDArray[Any]]
 Read = TypeVar("Read")
@@ -83,14 +87,7 @@ class Commit(NamedTuple):
     state_bytes: int
     """Bytes of the state behind the front; 0 if nothing was saved yet."""
     before: int
-    """Number of the commit that this one continues; it stays in case this one gets damaged. 0 for none."""
-    repeats: int
-    """Number of the commit with the same content that this one repeats; 0 for none."""
-    repeated_by: int
-    """Number of the commit that repeats this one at once, so that a damaged one costs nothing; 0 for none.
-
-    No other commit gets this number, even if that one was never written.
-    """
+    """Number of the commit that this one continues; it stays while this one has no copy. 0 for none."""
     kept: list[int]
     """Older generations that later commits keep until ``prune``."""
     is_pinned: bool
@@ -122,7 +119,7 @@ def empty_commit(ids: list[str]) -> Commit:
     """Return a commit that says that nothing was saved yet; the last of ``ids`` is the store's own."""
     memory: dict[str, Any] = {"settings": {}}
     return Commit(
-        0, new_name(), ids[-1], ids, memory, 1, 0, NO_FILES, NO_FILES, 0, 0, 0, 0, [], is_pinned=False, is_closed=True
+        0, new_name(), ids[-1], ids, memory, 1, 0, NO_FILES, NO_FILES, 0, 0, [], is_pinned=False, is_closed=True
     )
 
 
@@ -131,24 +128,37 @@ def new_name() -> str:
     return secrets.token_hex(ID_DIGITS // 2)
 
 
-def commit_path(folder: Path, generation: int) -> Path:
-    """Return the path of a generation's commit.
+def commit_path(folder: Path, generation: int, *, is_copy: bool = False) -> Path:
+    """Return the path of a generation's commit, or of its copy.
 
-    >>> commit_path(Path("memory"), 12).name
-    'COMMIT.000012'
+    >>> commit_path(Path("memory"), 12).name, commit_path(Path("memory"), 12, is_copy=True).name
+    ('COMMIT.000012', 'COMMIT.000012.copy')
     """
-    return folder / f"{COMMIT}.{generation:06d}"
+    return folder / (f"{COMMIT}.{generation:06d}" + (f".{COPY}" if is_copy else ""))
 
 
-def write_commit(folder: Path, commit: Commit, state: bytes, files: FileSystem = DISK) -> Commit:
-    """Write a commit under its number, also in place of another one; return it with the size of its state."""
+def pack_commit(commit: Commit, state: bytes) -> tuple[Commit, bytes]:
+    """Return a commit with the size of its state, and its bytes."""
     commit = commit._replace(state_bytes=len(state))
-    path = commit_path(folder, commit.generation)
-    # The name says whose unfinished commit it is: the store's, whose id is listed before its first file.
-    new = temporary_path(path.with_name(f"{path.name}.{commit.id}"))
     front = json.dumps({"format": KIND, "version": VERSION, **commit._asdict()}).encode()
     content = b"%08x %08x\n" % (checksum(front), len(front)) + front + state
-    write_atomically(path, content + checksum(content).to_bytes(LAST_BYTES, "little"), files, new=new)
+    return commit, content + checksum(content).to_bytes(LAST_BYTES, "little")
+
+
+def write_packed(folder: Path, commit: Commit, content: bytes, files: FileSystem, *, is_copy: bool = False) -> None:
+    """Write the bytes of a commit under its number, or as its copy, also in place of another one."""
+    # The name says whose unfinished commit it is: the store's, whose id is listed before its first file.
+    front = commit_path(folder, commit.generation)
+    new = temporary_path(front.with_name(f"{front.name}.{commit.id}"))
+    write_atomically(commit_path(folder, commit.generation, is_copy=is_copy), content, files, new=new)
+
+
+def write_commit(
+    folder: Path, commit: Commit, state: bytes, files: FileSystem = DISK, *, is_copy: bool = False
+) -> Commit:
+    """Pack and write a commit under its number, or as its copy; return it with the size of its state."""
+    commit, content = pack_commit(commit, state)
+    write_packed(folder, commit, content, files, is_copy=is_copy)
     return commit
 
 
@@ -207,8 +217,6 @@ COMMIT_FIELDS: dict[str, Any] = {
     "steps": LOG_FIELDS,
     "state_bytes": COUNT,
     "before": COUNT,
-    "repeats": COUNT,
-    "repeated_by": COUNT,
     "kept": COUNTS,
     "is_pinned": FLAG,
     "is_closed": FLAG,
@@ -285,7 +293,7 @@ def pack_arrays(arrays: Arrays) -> bytes:
         if array.dtype.hasobject or array.dtype.names:
             raise InvalidSettingsError(f"{name} has values of {array.dtype}: they cannot be saved; use numbers")
     described = {name: [array.dtype.str, array.shape] for name, array in arrays.items()}
-    return b"".join([json.dumps(described).encode(), b"\n", *(array.tobytes() for array in arrays.values())])
+    return b"".join([json.dumps(described).encode(), b"\n", *[array.tobytes() for array in arrays.values()]])
 
 
 def unpack_arrays(stored: bytes, file: str) -> Arrays:
@@ -326,38 +334,58 @@ class StoredCommit(NamedTuple):
     state: bytes
     problem: str
     """What is wrong; empty for a whole commit."""
+    front: bytes = b""
+    """Its bytes before the state, if it is whole."""
+    warning: str = ""
+    """What its reader is to be told: that it is read in place of a damaged one; or empty."""
 
     @classmethod
-    def read(cls, folder: Path, generation: int, files: FileSystem = DISK) -> StoredCommit:
-        """Read a commit.
+    def read(cls, folder: Path, generation: int, files: FileSystem = DISK, *, is_copy: bool = False) -> StoredCommit:
+        """Read a commit, or its copy. It is damaged, too, if it is no file, or if the disk cannot read it.
 
         Raises:
             FileNotFoundError: there is none.
-            OSError: the disk cannot read it.
-            DamagedDataError: it is no file, or its checksums are right and a field is invalid.
+            OSError: it may not be read.
+            DamagedDataError: its checksums are right and a field is invalid.
             IncompatibleError: another version wrote it.
         """
-        path = commit_path(folder, generation)
-        with files.open_to_read(path) as file:
-            line = file.read_at(0, LINE_BYTES)
-            try:
-                num_bytes = int(line[9:17], 16)
-            except ValueError:
-                num_bytes = 0
-            front = file.read_at(len(line), min(num_bytes, MOST_MANIFEST_BYTES))
-            if line != b"%08x %08x\n" % (checksum(front), len(front)):
-                return cls(path, None, b"", "its checksum is wrong")
-            fields = unpack_manifest(path, front, KIND, VERSION, generation, repair_hint(folder))
-            check_fields(fields, COMMIT_FIELDS, str(path))
-            commit = Commit(generation=generation, **{name: fields[name] for name in COMMIT_FIELDS})
-            size = file.size - len(line) - len(front) - LAST_BYTES
-            if size != commit.state_bytes:
-                return cls(path, commit, b"", f"it has a state of {size:,} bytes, not {commit.state_bytes:,}")
-            rest = file.read_at(len(line) + len(front), size + LAST_BYTES)
+        path = commit_path(folder, generation, is_copy=is_copy)
+        is_open = False
+        try:
+            with files.open_to_read(path) as file:
+                is_open = True
+                return cls._read(path, file, generation)
+        except DamagedDataError as error:
+            if is_open:
+                raise
+            return cls(path, None, b"", str(error).removeprefix(f"{path}: ").rpartition("; ")[0])
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return cls(path, None, b"", f"it cannot be read ({error.strerror})")
+
+    @classmethod
+    def _read(cls, path: Path, file: ReadFile, generation: int) -> StoredCommit:
+        folder = path.parent
+        line = file.read_at(0, LINE_BYTES)
+        try:
+            num_bytes = int(line[9:17], 16)
+        except ValueError:
+            num_bytes = 0
+        front = file.read_at(len(line), min(num_bytes, MOST_MANIFEST_BYTES))
+        if line != b"%08x %08x\n" % (checksum(front), len(front)):
+            return cls(path, None, b"", "its checksum is wrong")
+        fields = unpack_manifest(path, front, KIND, VERSION, generation, repair_hint(folder))
+        check_fields(fields, COMMIT_FIELDS, str(path))
+        commit = Commit(generation=generation, **{name: fields[name] for name in COMMIT_FIELDS})
+        size = file.size - len(line) - len(front) - LAST_BYTES
+        if size != commit.state_bytes:
+            return cls(path, commit, b"", f"it has a state of {size:,} bytes, not {commit.state_bytes:,}")
+        rest = file.read_at(len(line) + len(front), size + LAST_BYTES)
         state, last = rest[:-LAST_BYTES], rest[-LAST_BYTES:]
         if checksum(line + front + state).to_bytes(LAST_BYTES, "little") != last:
             return cls(path, commit, b"", "the checksum of its state is wrong")
-        return cls(path, commit, state, "")
+        return cls(path, commit, state, "", line + front)
 
     def whole(self) -> Commit:
         """Return the commit; raise ``DamagedDataError`` if it is damaged."""
@@ -376,9 +404,23 @@ class FolderContents:
     def __init__(self, folder: Path, files: FileSystem = DISK) -> None:
         self.folder, self._disk = folder, files
         self.names = files.names(folder)
-        self.numbers = sorted(int(match[1]) for match in map(COMMIT_FILE.fullmatch, self.names) if match)
-        """Numbers of all commits, ascending, whether their generations exist or not."""
-        self._read: dict[int, StoredCommit] = {}
+        numbers: set[int] = set()
+        self.copies: set[int] = set()
+        """Numbers of the commits that have a copy, whole or not."""
+        self._there: set[tuple[int, bool]] = set()  # numbers, and whether it is the copy
+        self._highest = 0, ""  # number of a commit, or of one that was begun, and the name of the file
+        for name in self.names:
+            if match := COMMIT_FILE.fullmatch(name) or _UNFINISHED.fullmatch(name):
+                number, is_finished = int(match[1]), match.re is COMMIT_FILE
+                self._highest = max(self._highest, (number, name))
+                if is_finished:
+                    numbers.add(number)
+                    self._there.add((number, bool(match[2])))
+                    if match[2]:
+                        self.copies.add(number)
+        self.numbers = sorted(numbers)
+        """Numbers of all commits and copies, ascending, whether their generations exist or not."""
+        self._read: dict[tuple[int, bool], StoredCommit] = {}  # by number, and whether it is the copy
 
     @property
     def next_number(self) -> int:
@@ -387,8 +429,7 @@ class FolderContents:
         Raises:
             IncompatibleError: there is none.
         """
-        found = (COMMIT_FILE.fullmatch(name) or _UNFINISHED.fullmatch(name) for name in self.names)
-        number, name = max(((int(match[1]), match[0]) for match in found if match), default=(0, ""))
+        number, name = self._highest
         if number > MOST_NUMBER - SPARE_NUMBERS:
             raise IncompatibleError(
                 f"{self.folder / name}: its number is too high for another commit, which has at most {MOST_NUMBER:,}; "
@@ -397,10 +438,46 @@ class FolderContents:
         return number + 1
 
     def read(self, number: int) -> StoredCommit:
-        """Read a commit, as ``StoredCommit.read``."""
-        if number not in self._read:
-            self._read[number] = StoredCommit.read(self.folder, number, self._disk)
-        return self._read[number]
+        """Read a commit, as ``StoredCommit.read``; if it is damaged or missing, its copy if that is whole."""
+        found = self.read_file(number)
+        if found.problem and number in self.copies:
+            copy = self.read_file(number, is_copy=True)
+            if not copy.problem:
+                return copy._replace(
+                    warning=f"{found.path}: {found.problem}: its copy has the same content and is read in place of it, "
+                    f"so nothing is missing; {repair_hint(self.folder)}"
+                )
+            found = found if found.commit else copy._replace(path=found.path, problem=found.problem)
+        return found
+
+    def read_file(self, number: int, *, is_copy: bool = False) -> StoredCommit:
+        """Read a commit alone, or its copy alone; a missing one is damaged."""
+        key = number, is_copy
+        if key not in self._read:
+            if key in self._there:
+                self._read[key] = StoredCommit.read(self.folder, number, self._disk, is_copy=is_copy)
+            else:
+                path = commit_path(self.folder, number, is_copy=is_copy)
+                self._read[key] = StoredCommit(path, None, b"", "the file is missing")
+        return self._read[key]
+
+    def is_copied(self, number: int) -> bool:
+        """Whether a commit has a whole copy of the same content."""
+        if number not in self.copies:
+            return False
+        found = self.read_file(number)
+        if found.problem:
+            return not self.read_file(number, is_copy=True).problem
+        # The bytes are compared, since they need not be checked again.
+        with suppress(DamagedDataError, FileNotFoundError), self._open_copy(number) as file:
+            size, end = len(found.front), len(found.front) + len(found.state)
+            content = memoryview(file.read_at(0, end + LAST_BYTES + 1))
+            last = checksum(content[:end]).to_bytes(LAST_BYTES, "little")
+            return content[:size] == found.front and content[size:end] == found.state and content[end:] == last
+        return False
+
+    def _open_copy(self, number: int) -> ReadFile:
+        return self._disk.open_to_read(commit_path(self.folder, number, is_copy=True))
 
     @cached_property
     def newest(self) -> StoredCommit | None:
@@ -418,9 +495,11 @@ class FolderContents:
             before = (found.commit and found.commit.before) or numbers[0]
             numbers = [number for number in numbers[1:] if number <= before]
         if self.numbers or any(map(LOG_FILE.fullmatch, self.names)):
+            newest = self.read(self.numbers[-1]) if self.numbers else None
+            why = f" ({newest.path.name}: {newest.problem})" if newest else ""
             raise DamagedDataError(
                 f"{self.folder}: it has files of a memory and no whole {COMMIT} file, which alone says what they are; "
-                "nothing is changed; load an older save, or give another folder"
+                f"nothing is changed{why}; load an older save, or give another folder"
             )
         return None
 
@@ -434,18 +513,20 @@ class FolderContents:
 
     @property
     def existing(self) -> list[int]:
-        """Numbers of the commits that stay: those of the generations, and the one before the newest."""
+        """Numbers of the commits that stay: those of the generations, and the one before a newest without a copy."""
         if self.newest is None:
             return []
         newest = self.newest.whole()
-        stay = {newest.generation, newest.before, *newest.kept}
+        stay = {newest.generation, *newest.kept}
+        if not self.is_copied(newest.generation):
+            stay.add(newest.before)
         return [number for number in self.numbers if number in stay]
 
     def find(self, wanted: int | None = None, *, falls_back: bool = True) -> StoredCommit:
         """Return the commit of generation ``wanted``, which is whole; ``None``: of the newest one.
 
-        If the newest is damaged, this warns and returns the one before it, unless ``falls_back`` is off. If a wanted
-        one is missing, it warns and returns one of the same content, never another.
+        If the newest is damaged, and so is its copy, this returns the one before it, unless ``falls_back`` is off. The
+        caller warns as ``warning`` of the result says, once it has read all.
 
         Raises:
             FileNotFoundError: nothing was saved there, or the generation does not exist.
@@ -464,19 +545,11 @@ class FolderContents:
                 f"{self.folder}: no {KIND} was saved in this folder; give the folder that it was saved to"
             )
         if wanted is not None:
-            whole = (one.whole() for one in map(self.read, self.generations) if not one.problem)
-            if wanted not in self.numbers and (twin := find_twin(wanted, whole)):
-                warn_caller(
-                    f"{commit_path(self.folder, wanted)}: the file is missing: generation {twin.generation} has the "
-                    "same content and is read in place of it, so nothing is missing",
-                    RuntimeWarning,
-                )
-                return self.read(twin.generation)
             raise FileNotFoundError(
                 f"{commit_path(self.folder, wanted)}: there is no generation {wanted}; give one of {self.generations}"
             )
         if damaged is not None:
-            warn_caller(self._describe_loss(damaged, newest), RuntimeWarning)
+            return self.read(number)._replace(warning=self._describe_loss(damaged, newest))
         return self.read(number)
 
     def left_over(self, ids: Iterable[str], commits: Iterable[Commit]) -> list[str]:
@@ -487,20 +560,13 @@ class FolderContents:
     def _describe_loss(self, number: int, instead: Commit) -> str:
         damaged = self.read(number)
         loss = f"what came after generation {instead.generation} is missing"
-        if instead.repeated_by == number or (damaged.commit and damaged.commit.repeats == instead.generation):
-            loss = "it has the same content, so nothing is missing"
-        elif damaged.commit is not None:
+        if damaged.commit is not None:
             loss += f": it has {instead.num_transitions:,} transitions, and the damaged one had "
             loss += f"{damaged.commit.num_transitions:,}"
         return (
             f"{damaged.path}: {damaged.problem}: generation {instead.generation} is read in place of it; {loss}; "
             f"{repair_hint(self.folder)}"
         )
-
-
-def find_twin(number: int, commits: Iterable[Commit]) -> Commit | None:
-    """Return a commit with the content that commit ``number`` has, or had; ``None`` if there is none."""
-    return next((one for one in commits if number and number in (one.repeats, one.repeated_by)), None)
 
 
 def id_of(name: str) -> str | None:

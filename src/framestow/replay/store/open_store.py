@@ -55,8 +55,8 @@ class OpenStore:
         self._process = os.getpid()  # a forked child must not write
         self._background: BackgroundFlush | None = None  # None without flush_every
         self._flushed: Any = None  # change marker at the beginning of the last flush
-        # Commits of a flush. Under a budget a second one of the same content lets the old files go at once.
-        self._times = 1 if parts.settings.max_bytes is None else 2
+        # Whether a flush writes a copy of its commit. Under a budget that lets the old files go at once.
+        self._flush_copies = parts.settings.max_bytes is not None
         self.is_open = True
         self._logged = ""  # the last error that was logged
         self._num_steps = 0  # calls of make_room, which looks at the unflushed bytes now and then
@@ -128,7 +128,7 @@ class OpenStore:
         """Write everything that was appended before; return the generation."""
         with self._begin_writer() as writer:
             self._parts.raise_refusal()
-            return self._write(writer, writer.pinned, times=self._times)
+            return self._write(writer, writer.pinned, with_copy=self._flush_copies)
 
     def save(self, keep_previous: bool) -> int:
         """Write the data that the folder lacks; return the generation.
@@ -137,7 +137,7 @@ class OpenStore:
         """
         with self._begin_writer() as writer:
             kept = writer.earlier if keep_previous else set()
-            return self._write(writer, kept, is_pinned=keep_previous, is_closed=self._writer is None, times=2)
+            return self._write(writer, kept, is_pinned=keep_previous, is_closed=self._writer is None, with_copy=True)
 
     def prune(self, generation: int) -> None:
         """Remove the generations before ``generation`` and the files that only they need."""
@@ -146,9 +146,7 @@ class OpenStore:
                 f"{self.path}: no memory was saved in this folder, so nothing is removed; give the folder of a save"
             )
         with self._begin_writer() as writer:
-            before, commit = writer.prune_before(generation)
-            if self._commit == before.name:
-                self._commit = commit.name
+            writer.prune_before(generation)
 
     def close(self) -> None:
         """Flush and unlock the folder that the memory lives in, even if the flush fails.
@@ -166,7 +164,7 @@ class OpenStore:
                 for_good=True,
             )
             try:
-                self._write(self._writer, self._writer.pinned, is_closed=True, times=2)
+                self._write(self._writer, self._writer.pinned, is_closed=True, with_copy=True)
             finally:
                 self._writer.close()
 
@@ -222,10 +220,10 @@ class OpenStore:
         *,
         is_pinned: bool = False,
         is_closed: bool = False,
-        times: int = 1,
+        with_copy: bool = False,
     ) -> int:
         before = None if self._writer is None else self._change_marker()
-        commit = writer.commit(self._parts, kept, is_pinned=is_pinned, is_closed=is_closed, times=times)
+        commit = writer.commit(self._parts, kept, is_pinned=is_pinned, is_closed=is_closed, with_copy=with_copy)
         self._commit, self._flushed = commit.name, before
         if self._writer is not None:
             self._move_to_files(self._writer)
@@ -254,7 +252,7 @@ class OpenStore:
             return
         with self._one_at_a_time:
             if self.is_open and self._writer is not None and not is_done():
-                self._write(self._writer, self._writer.pinned, times=self._times)
+                self._write(self._writer, self._writer.pinned, with_copy=self._flush_copies)
 
     def _change_marker(self) -> Any:
         """Return a value that differs after any change of the memory."""

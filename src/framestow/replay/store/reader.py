@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from framestow.errors import ClosedMemoryError, DamagedDataError, DamagedSegmentError, FramestowError, IncompatibleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.interface import Closing, cached_property
+from framestow.interface import Closing, cached_property, warn_caller
 from framestow.process import free_memory
 from framestow.replay.eviction.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.memory_parts import MemoryParts
@@ -77,6 +77,8 @@ class StoredMemory(Closing):
         self.commit, self.frames, self.steps = commit, frames, steps
         self.arrays = arrays
         """Arrays of the state."""
+        self.warning = ""
+        """What whoever reads it is to be told: that it is read in place of another commit, or from a copy."""
         # The folder, and the commit's path, for messages.
         self._folder, self._file = folder, str(commit_path(folder, commit.generation))
 
@@ -111,13 +113,19 @@ class StoredMemory(Closing):
                     logs.append(BlockLogReader.open(place, state, files, skips_damage=skips_damage))
                     on_error.callback(logs[-1].close)
                 stored = cls(folder, commit, found.arrays(), *logs)
+                stored.warning = found.warning
                 if stored.is_partial and contents.names != files.names(folder):
                     raise FileNotFoundError("a writer removed a file meanwhile")  # `read_while_written` reads again
                 stored.check()
                 on_error.pop_all()
             return stored
 
-        return read_while_written(folder, read, files)
+        with ExitStack() as on_error:
+            stored = on_error.enter_context(read_while_written(folder, read, files))
+            if stored.warning:
+                warn_caller(stored.warning, RuntimeWarning)
+            on_error.pop_all()
+        return stored
 
     def build(
         self, make: Callable[..., Built], changes: Mapping[str, Any] | None = None, *, in_files: bool = False
@@ -403,7 +411,7 @@ def loading_bytes(
     stacks = num_envs * sum(frame.nbytes * depth for frame, depth in zip(specs, depths, strict=True))
     num_tracks = len(settings.tracks.all)
     num_blocks = sum(map(len, logs))
-    state = 2 * sum(array.nbytes for array in arrays.values()) - arrays[OPEN_SEGMENTS].nbytes  # read, and made of it
+    state = 2 * sum([array.nbytes for array in arrays.values()]) - arrays[OPEN_SEGMENTS].nbytes  # read, and made of it
     packers = PACKER_FRAMES * sum(frame.nbytes for frame in specs)
     fixed = num_tracks * TRACK_BYTES + num_blocks * BLOCK_BYTES + state + packers
     return frames + steps_bytes(settings, arrays) + stacks + fixed

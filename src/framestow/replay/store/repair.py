@@ -1,14 +1,16 @@
 """Repair a damaged store within its folder: write what is intact under a new id, and move the rest aside.
 
 ``repair_store`` verifies the store, and loads each generation without its damaged blocks, as ``on_damage="skip"`` does.
-It writes each under its own number, oldest first, into logs of a new id, then a commit above all that repeats the
-newest one. A commit lists the new id first, as for any writer. So a killed repair changes no generation but those that
-it has finished, and can be repeated.
+It writes each under its own number, oldest first, into logs of a new id: the commit, then its copy. The newest commit
+lists the new id first, as for any writer. So a killed repair changes no generation but those that it has finished, and
+can be repeated. If it drops the highest number, a commit above all has the content of the newest generation left, since
+numbers are never used again. Files are moved aside last.
 """
 
 from __future__ import annotations
 
 import datetime
+import errno
 import itertools
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -118,6 +120,7 @@ class _Repair:
             )
         # All names in the folder before the repair.
         self._names = files.names(store.folder)
+        self._preserved: set[str] = set()  # names that `moved_to` has, or gets
         # Folder that the replaced files are moved to.
         self.moved_to = _new_path(store.folder / f"damaged-{datetime.datetime.now():%Y%m%d-%H%M%S}", self._names)
         self._damaged_files = [path for log in store.logs.values() for path in log.damaged_files]
@@ -131,12 +134,8 @@ class _Repair:
         self._is_copied = bool(self._damaged_files) or any(
             one.verified.lost_steps or one.verified.lost_segments for one in self._generations
         )
-        numbers = {one.number for one in self._generations}
-        # Damaged commits whose content another one has, and generations that the repaired store has no more.
-        self._restored = {number: other for number, other in store.damaged.items() if other in numbers}
-        self._dropped = sorted({*store.damaged, *self._unloadable} - {*self._restored})
-        # A generation that repeats another one needs no second copy.
-        self._generations = [one for one in self._generations if one.commit.repeats not in numbers]
+        # Generations that the repaired store has no more.
+        self._dropped = sorted({*store.damaged, *self._unloadable})
 
     @property
     def copied_bytes(self) -> int:
@@ -155,8 +154,8 @@ class _Repair:
                     yield f"{path.name}: {left_out} dropped, and no generation names the file any more"
         for path in self._indices:
             yield f"{path.name} is rewritten from its log"
-        for number, other in self._restored.items():
-            yield f"{commit_path(self._folder, number).name} is rewritten from generation {other}, of the same content"
+        for path in self._store.damaged_files:
+            yield f"{path.name} is rewritten: of a commit and its copy, the other file is whole"
         for number in self._dropped:
             why = "its commit is damaged"
             if number in self._unloadable:
@@ -179,16 +178,21 @@ class _Repair:
             for log in self._store.logs.values():
                 log.repair_indices()
         if self._is_copied or self._store.findings:  # of the logs, or of commits
+            for path in self._store.damaged_files:
+                self._preserve(path)
             damaged = self._store.damaged
             with StoreWriter(self._folder, files=self._disk, lock=lock, ignored=damaged) as writer:
+                if writer.newest is not None:  # it lists the ids of the new logs, and what is kept
+                    self._preserve_commit(writer.newest.generation)
                 if self._is_copied:
                     self._write_copies(writer)
-                for number, other in self._restored.items():
-                    self._preserve(commit_path(self._folder, number))
-                    writer.rewrite(*writer.repeat(other, generation=number))
-                kept = [one.number for one in self._generations]
-                commit, state = writer.repeat(kept[-1], kept=sorted([*kept, *self._restored]))
-                self._move_unneeded(writer.write(commit, state))
+                else:
+                    for number in sorted({*self._store.damaged_files.values()} & writer.generations.keys()):
+                        writer.rewrite(writer.generations[number], writer.state_of(number), with_copy=True)
+                lock.check()  # what is read next is of the folder that was verified
+                newest = self._write_newest(writer)
+                lock.check()
+                self._move_unneeded(newest)
         self._disk.sync_folder(self.moved_to)
         self._disk.sync_folder(self._folder)
 
@@ -216,7 +220,7 @@ class _Repair:
             # The sampler stays as it was saved: it may be one that is not installed here.
             arrays = {name: array for name, array in snapshot.arrays.items() if not name.startswith("sampler.")}
             arrays |= {name: array for name, array in one.verified.stored.arrays.items() if name.startswith("sampler.")}
-            self._preserve(commit_path(self._folder, one.number))
+            self._preserve_commit(one.number)
             writer.rewrite(
                 commit._replace(
                     generation=one.number,
@@ -226,23 +230,47 @@ class _Repair:
                     is_closed=one.commit.is_closed,
                 ),
                 pack_arrays(arrays),
+                with_copy=True,
             )
+
+    def _write_newest(self, writer: StoreWriter) -> Commit:
+        """Let the newest commit keep the generations that are left, and no other; return it."""
+        *older, number = (one.number for one in self._generations)
+        if number < max(FolderContents(self._folder, self._disk).numbers):
+            return writer.write_again(number, kept=[*older, number])
+        commit = writer.generations[number]
+        if commit.kept != older:
+            commit = writer.rewrite(commit._replace(kept=older), writer.state_of(number), with_copy=True)
+        return commit
 
     def _move_unneeded(self, newest: Commit) -> None:
         """Move the commits that do not exist any more, and all files of the store that no other one names."""
         contents = FolderContents(self._folder, self._disk)
         stay = {newest.generation, *newest.kept}
-        commits = [commit_path(self._folder, number).name for number in contents.numbers if number not in stay]
+        commits = [
+            path.name
+            for number in contents.numbers
+            if number not in stay
+            for is_copy in (True, False)
+            if (path := commit_path(self._folder, number, is_copy=is_copy)).name in contents.names
+        ]
         left_over = contents.left_over(newest.ids, [contents.read(number).whole() for number in sorted(stay)])
         for name in [*commits, *left_over]:
             self._disk.replace(self._folder / name, self.moved_to / name)
 
+    def _preserve_commit(self, number: int) -> None:
+        for is_copy in (False, True):
+            self._preserve(commit_path(self._folder, number, is_copy=is_copy))
+
     def _preserve(self, path: Path) -> None:
-        """Copy a file that is about to be replaced. Move what is no file, such as a link, or far too large for one."""
-        if path.name in self._names:
+        """Copy a file that is about to be replaced, once. Move what is no file, far too large, or unreadable."""
+        if path.name in self._names and path.name not in self._preserved:
+            self._preserved.add(path.name)
             try:
                 content = self._disk.read(path)
-            except DamagedDataError:
+            except OSError as error:
+                if not isinstance(error, DamagedDataError) and error.errno != errno.EIO:
+                    raise
                 self._disk.replace(path, self.moved_to / path.name)
             else:
                 write_durably(self.moved_to / path.name, content, self._disk)

@@ -34,7 +34,6 @@ from framestow.replay.store.format import (
     FolderContents,
     commit_path,
     convert_settings,
-    find_twin,
     read_while_written,
 )
 from framestow.replay.store.reader import (
@@ -144,8 +143,10 @@ class VerifiedStore(Closing):
         self.logs: dict[tuple[str, str], VerifiedLog] = {}  # by id of the store and name
         # Bytes of all committed files, and for ``progress`` the bytes done and to do. A log's bytes count twice.
         self.num_bytes = self._done = self._to_do = 0
-        self.damaged: dict[int, int] = {}
-        """Numbers of damaged commits, each with that of a whole one of the same content, or 0."""
+        self.damaged: set[int] = set()
+        """Numbers of commits that are damaged, as are their copies."""
+        self.damaged_files: dict[Path, int] = {}
+        """Damaged commits and copies whose other file is whole, and missing commits with a copy: each one's number."""
         with ExitStack() as on_error:
             on_error.callback(self.close)
             # All files are opened first: a concurrent writer may remove files, but open files stay readable.
@@ -156,25 +157,14 @@ class VerifiedStore(Closing):
     def _open(self, contents: FolderContents) -> dict[int, Arrays]:
         """Read all commits and open the logs; return the states of the generations."""
         self.close()
-        self.names_at_start, self.findings, self.damaged = contents.names, [], {}
+        self.names_at_start, self.findings, self.damaged, self.damaged_files = contents.names, [], set(), {}
         if contents.newest is None:
             raise FileNotFoundError(f"{self.folder}: no {KIND} was saved in this folder; give the folder of one")
         newest = contents.newest.whole()
         existing = [contents.read(number) for number in contents.existing]
         whole = [one.whole() for one in existing if not one.problem]
         self.commits = [one for one in whole if one.generation in contents.generations]
-        for number in contents.numbers:
-            found = contents.read(number)
-            if found.problem:
-                is_wanted = number > newest.generation or number in newest.kept
-                twin = find_twin(number, self.commits) if is_wanted else None
-                self.damaged[number] = twin.generation if twin else 0
-                cost = 0 if self.damaged[number] or number < newest.generation else None
-                self.findings.append(Finding(found.path, None, f"{found.path}: {found.problem}", cost))
-        if newest.generation == contents.numbers[-1]:
-            for number in set(newest.kept) - set(contents.numbers):
-                path = commit_path(self.folder, number)
-                self.findings.append(Finding(path, None, f"{path}: the file is missing", 0))
+        self._find_damaged_commits(contents, newest)
         if not self.commits and not self.damaged:
             raise FileNotFoundError(f"{self.folder}: no {KIND} was saved in this folder; give the folder of one")
         for id_of_store in dict.fromkeys(one.id for one in whole if not one.is_empty):
@@ -197,6 +187,23 @@ class VerifiedStore(Closing):
                 self.findings.append(Finding(commit_path(self.folder, commit.generation), None, str(error), None))
                 self.commits.remove(commit)
         return states
+
+    def _find_damaged_commits(self, contents: FolderContents, newest: Commit) -> None:
+        for number in contents.numbers:
+            is_lost = bool(contents.read(number).problem)
+            if is_lost:
+                self.damaged.add(number)
+            for is_copy in (False, True) if number in contents.copies else (False,):
+                found = contents.read_file(number, is_copy=is_copy)
+                if found.problem:
+                    cost = None if is_lost and number > newest.generation else 0
+                    self.findings.append(Finding(found.path, None, f"{found.path}: {found.problem}", cost))
+                    if not is_lost:
+                        self.damaged_files[found.path] = number
+        if newest.generation == contents.numbers[-1]:
+            for number in set(newest.kept) - set(contents.numbers):
+                path = commit_path(self.folder, number)
+                self.findings.append(Finding(path, None, f"{path}: the file is missing", 0))
 
     def summarize(self) -> Verification:
         """Return the findings, and the transitions of the newest generation that can be read."""

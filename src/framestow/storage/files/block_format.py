@@ -228,7 +228,7 @@ class Rows(NamedTuple):
     checksums: npt.NDArray[np.uint32]
 
     def select(self, chosen: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Rows:
-        return Rows._make(column[chosen] for column in self)
+        return Rows._make([column[chosen] for column in self])
 
     def row(self, index: int) -> Row:
         return Row(
@@ -241,7 +241,7 @@ class Rows(NamedTuple):
 
     def join(self, other: Rows) -> Rows:
         """Return both, sorted, without dropped rows; of equal keys keep the last one of ``other``."""
-        both = Rows._make(np.concatenate([self[column], other[column]]) for column in range(len(self)))
+        both = Rows._make([np.concatenate([self[column], other[column]]) for column in range(len(self))])
         both = both.select(np.argsort(both.keys, kind="stable"))
         is_last = np.append(both.keys[1:] != both.keys[:-1], True)[: len(both.keys)]
         return both.select(is_last & (both.files != _NOWHERE))
@@ -298,7 +298,7 @@ class BlockTable:
         counts = [len(of_file) for of_file in entries_by_file.values()]
         files = np.repeat(np.array(list(entries_by_file), np.int32), counts)
         keys = pack_keys(entries["track"], entries["number"].astype(np.int64))
-        of_entries = (entries[name].astype(dtype) for name, dtype in _ENTRY_COLUMNS)
+        of_entries = [entries[name].astype(dtype) for name, dtype in _ENTRY_COLUMNS]
         added = Rows._make([keys, files, *of_entries])
         self._sorted = self.rows().join(added)
 
@@ -372,7 +372,7 @@ _ENTRY_COLUMNS = ("offset", np.int64), ("size", np.uint32), ("version", np.uint3
 
 def _columns(rows: list[tuple[int, int, int, int, int, int]]) -> Rows:
     keys, files, offsets, sizes, versions, checksums = np.array(rows, np.int64).reshape(-1, 6).T
-    small = (column.astype(np.uint32) for column in (sizes, versions, checksums))
+    small = [column.astype(np.uint32) for column in (sizes, versions, checksums)]
     return Rows._make([keys, files.astype(np.int32), offsets, *small])
 
 

@@ -15,7 +15,7 @@ from framestow.storage.files.block_format import FILE_HEADER_BYTES
 from oracles.fixed_play import NUM_ENVS, FixedPlay, memory_of_play
 
 STEPS, CAPACITY = 520, 1100  # for each track a sealed segment and a sealed block of steps, and some more
-pytestmark = pytest.mark.filterwarnings("ignore:.*is read in place of it; it has the same:RuntimeWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.*its copy has the same content:RuntimeWarning")
 # Every third byte, in four parts for two processes; tests/storage/files tries every byte of logs and commits.
 OFFSETS = pytest.mark.parametrize(
     ("first", "every"), [(0, 1597), *(pytest.param(part, 12, marks=pytest.mark.exhaustive) for part in (0, 3, 6, 9))]
@@ -40,7 +40,7 @@ def test_damage_to_a_saved_memory_is_found_or_harmless(first: int, every: int, t
             else:
                 assert STEPS == play.check_newest(loaded)
                 is_read = path.suffix == ".log" and offset >= FILE_HEADER_BYTES
-                assert not is_read, f"{path}, {offset}"  # two commits have the same content
+                assert not is_read, f"{path}, {offset}"  # a commit has a copy
                 outcomes["harmless"] += 1
         path.write_bytes(whole)
         path.unlink()
