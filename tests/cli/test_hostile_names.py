@@ -38,10 +38,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     play = SmallPlay(((40, "terminated"), (60, "cut")))
     play.recorded(label="a label", frames_per_segment=10).memory.save(root / "memory")
     rewrite(root / "memory", lambda commit, _: commit._replace(memory=renamed(commit.memory, "a label")))
-    for name in "damaged", "torn", "other":
+    for name in "damaged", "copied", "torn", "other":
         shutil.copytree(root / "memory", root / name)
     damage_a_segment(root / "damaged")
-    for commit in commit_files(root / "torn"):
+    for commit in [*commit_files(root / "copied"), *(root / "torn").glob("COMMIT.*")]:
         commit.write_bytes(b"00000000\n" + HOSTILE.encode("utf-8", "surrogatepass"))
     (root / "memory" / HOSTILE).write_text("left over")
     rewrite(root / "other", lambda commit, _: commit._replace(memory=renamed(commit.memory, "Uniform")))
@@ -74,10 +74,14 @@ CASES = {  # by command: its arguments, where {} is the folder
     "evaluate": ["{}/run", "{}/recipe", "{}/memory", "{}/run --protocol {}"],
     "watch": ["{}/run", "{}/recipe --output {}/nowhere/a.mp4", "{}/run --preset {}"],
     "report": ["{}/run --no-clip --output {}/report.html", "{}/memory", "{}/setting"],
-    "inspect": [f"{{}}/{name}" for name in ("memory", "memory --json", "damaged", "torn", "other", "run", "logs")],
+    "inspect": [
+        f"{{}}/{name}" for name in ("memory", "memory --json", "damaged", "copied", "torn", "other", "run", "logs")
+    ],
     "view": [f"{{}}/{name} --output {{}}/page.html" for name in ("memory", "damaged", "torn", "other", "run")],
-    "verify": [f"{{}}/{name}" for name in ("memory", "damaged", "damaged --json", "torn", "other", "run", "logs")],
-    "repair": [f"{{}}/{name}" for name in ("memory", "damaged --dry-run", "torn", "other", "run", "logs")],
+    "verify": [
+        f"{{}}/{name}" for name in ("memory", "damaged", "damaged --json", "copied", "torn", "other", "run", "logs")
+    ],
+    "repair": [f"{{}}/{name}" for name in ("memory", "damaged --dry-run", "copied", "torn", "other", "run", "logs")],
     "import dqn-replay": ["{}/logs --to {}/new", "{} --to {}/memory"],
     "import minari": ["{}/minari/data --to {}/new", "{}/memory --to {}/memory"],
     "import memory": [
@@ -86,10 +90,11 @@ CASES = {  # by command: its arguments, where {} is the folder
     "export minari": ["{}/memory --to {}/data --dataset-id {}-v0", "{}/memory --to {}/m --dataset-id a-v0 --author {}"],
     "import arrays": ["{}/steps.npz --to {}/new", "{}/steps.hdf5 --to {}/new", "{} --to {}/memory"],
     "export arrays": ["{}/memory --to {}/steps.npz", "{}/damaged --to {}/new.npz", "{}/stranger --to {}.{}"],
-    "bench": ["{}", "Pong --out {}/memory/COMMIT.000003", "Pong --libraries {}"],
+    "bench": ["{}", "Pong --out {}/steps.npz", "Pong --libraries {}"],
 }
 
 
+@pytest.mark.filterwarnings("always::RuntimeWarning")
 @pytest.mark.parametrize(("command", "case"), [(command, case) for command in CASES for case in CASES[command]])
 def test_no_command_prints_a_control_character(
     command: str, case: str, world: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -22,6 +22,7 @@ from framestow.integrations import cleanrl
 from framestow.integrations import stable_baselines3 as sb3
 from framestow.integrations.drop_in.pickled_memory import MemoryInFolder
 from integrations.libraries.sb3_play import Play, assert_same_weights
+from oracles.store_files import files_of_newest_commit
 
 SPACE, ACTIONS, NUM_ENVS = spaces.Box(0, 255, (4, 6, 5), np.uint8), spaces.Discrete(4), 2
 VECTOR = spaces.Box(-1, 1, (2,), np.float32)
@@ -273,9 +274,9 @@ def test_a_folder_that_cannot_be_used_is_refused(kind, tmp_path: Path):
     buffer.memory.close()
     with pytest.raises(IncompatibleError, match=r"storage is 'raw': the memory in .* has 'packed'"):
         kind.make(directory=tmp_path, storage="raw")
-    newest = max(tmp_path.glob("COMMIT.*"))
-    newest.write_bytes(newest.read_bytes()[:-1])
-    with pytest.raises(DamagedDataError, match=newest.name):
+    for newest in files_of_newest_commit(tmp_path):
+        newest.write_bytes(newest.read_bytes()[:-1])
+    with pytest.raises(DamagedDataError, match=newest.stem):
         kind.make(directory=tmp_path)
 
 
