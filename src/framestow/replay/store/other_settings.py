@@ -59,6 +59,8 @@ def describe_difference(name: str, asked: Any, there: Any, folder: Path, rule: s
 
 def _differences(asked: MemorySettings, stored: MemorySettings) -> list[tuple[str, Any, Any]]:
     """Return name and both values of each argument that differs; the spaces come first."""
+    if asked == stored:  # as usual, and sooner known than described
+        return []
     wanted, there = asked.described(), stored.described()
     names = {"observation_space": None, "action_space": None} | wanted | there
     values = [(name, wanted.get(name), there.get(name)) for name in names if name not in NOT_COMPARED]
