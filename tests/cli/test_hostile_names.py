@@ -89,7 +89,7 @@ CASES = {  # by command: its arguments, where {} is the folder
     ],
     "export minari": ["{}/memory --to {}/data --dataset-id {}-v0", "{}/memory --to {}/m --dataset-id a-v0 --author {}"],
     "import arrays": ["{}/steps.npz --to {}/new", "{}/steps.hdf5 --to {}/new", "{} --to {}/memory"],
-    "export arrays": ["{}/memory --to {}/steps.npz", "{}/damaged --to {}/new.npz", "{}/stranger --to {}.{}"],
+    "export arrays": ["{}/memory --to {}/steps.npz", "{}/damaged --to {}/new.npz", "{}/other --to {}.{}"],
     "bench": ["{}", "Pong --out {}/steps.npz", "Pong --libraries {}"],
 }
 
