@@ -222,6 +222,7 @@ def test_a_flush_leaves_out_skipped_damage(kind, tmp_path):
 
 
 @pytest.mark.exhaustive
+@pytest.mark.filterwarnings("ignore:.*its copy has the same content:RuntimeWarning")
 @pytest.mark.parametrize("first", range(6))
 def test_a_flush_leaves_out_damage_skipped_anywhere(first, tmp_path, record_property):
     outcomes: Counter[str] = Counter()
