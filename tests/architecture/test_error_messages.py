@@ -18,13 +18,13 @@ SOURCE = Path(__file__).parents[2] / "src" / "framestow"  # a wheel has no C++
 # A statement of the core that creates an error. Damaged bytes are left out: Python's DamagedDataError around such a
 # message says what to do; and so are errors without a text of their own.
 NATIVE_ERROR = re.compile(
-    r"""\b(?:throw\s+(?!Damaged|FileNotOpened|std::bad_alloc|nb::python_error)([\w:]+)|(refuse))
+    r"""\b(?:throw\s+(?!Damaged|FileNotOpened|std::bad_alloc|nb::python_error)([\w:]+)|(refuse(?:_type)?))
     \(((?:[^;"{}]|"(?:[^"\\]|\\.)*")*)\);""",
     re.VERBOSE,
 )
 
 # A rule or a way out; ``fault`` is one that the caller gives.
-NATIVE_RULES = re.compile("must | pass |; | fault|is not stored|is not one of the")
+NATIVE_RULES = re.compile(r"must | pass |; |\bfault\b|is not stored|is not one of the")
 
 
 class Message(NamedTuple):

@@ -78,7 +78,7 @@ def test_several_games_are_measured_once_each_and_share_a_picture(
     assert main(["bench", "Pong", "freeway", "pong", *SMALL, "--libraries", "none"]) == 0
 
     assert {"Pong.json", "Freeway.json", "bench.png"} == {path.name for path in (tmp_path / "bench-2-games").iterdir()}
-    assert (900, 2700, 3) == cv2.imread("bench-2-games/bench.png").shape
+    assert (1000, 2400, 3) == cv2.imread("bench-2-games/bench.png").shape
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ Scalar of_size(Py_ssize_t bytes, Scalar one, Scalar two, Scalar four, Scalar eig
     return bytes == 1 ? one : bytes == 2 ? two : bytes == 4 ? four : bytes == 8 ? eight : Scalar::kOther;
 }
 
-[[noreturn]] void refuse_type(const std::string& message) { throw nb::type_error(message.c_str()); }
+[[noreturn]] void refuse_type(const std::string& fault) { throw nb::type_error(fault.c_str()); }
 
 }  // namespace
 
