@@ -131,8 +131,10 @@ def new_name() -> str:
 def commit_path(folder: Path, generation: int, *, is_copy: bool = False) -> Path:
     """Return the path of a generation's commit, or of its copy.
 
-    >>> commit_path(Path("memory"), 12).name, commit_path(Path("memory"), 12, is_copy=True).name
-    ('COMMIT.000012', 'COMMIT.000012.copy')
+    >>> commit_path(Path("memory"), 12).name
+    'COMMIT.000012'
+    >>> commit_path(Path("memory"), 12, is_copy=True).name
+    'COMMIT.000012.copy'
     """
     return folder / (f"{COMMIT}.{generation:06d}" + (f".{COPY}" if is_copy else ""))
 
