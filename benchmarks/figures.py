@@ -22,6 +22,7 @@ from framestow.benchmarking.result_files import write_result
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+NUMBER = re.compile(r"\W*\d")  # begins a cell
 BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -51,8 +52,12 @@ def _short(value: Any) -> Any:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers_right: bool = True) -> str:
-    """Return a Markdown table."""
-    line = "|---|" + ("--:|" if numbers_right else "---|") * (len(heads) - 1)
+    """Return a Markdown table, with columns of numbers on the right."""
+    rows = list(rows)
+    columns = [[cell for cell in column if cell] for column in zip(*rows, strict=True)][1:]
+    line = "|---|" + "".join(
+        "--:|" if numbers_right and all(map(NUMBER.match, column)) else "---|" for column in columns
+    )
     head, *body = (re.sub(" +", " ", f"| {' | '.join(cells)} |") for cells in (heads, *rows))
     return "\n".join([head, line, *body])
 

@@ -80,7 +80,7 @@ def main() -> None:
         optimizer.zero_grad()
         nn.functional.smooth_l1_loss(chosen, target).backward()
         optimizer.step()
-        if int(counts.sum()) % 32_000 == 0:
+        if int(counts.sum()) % 3_200 == 0:  # every 100 updates
             target_q.load_state_dict(q.state_dict())
         if random.random() < 0.05:
             return int(random.integers(num_actions))
