@@ -77,6 +77,18 @@ TABLE = {
     "training/training_run.py": ["training/test_run.py"],
     "viewer/pages": ["viewer/test_page.py"],
 }
+# The tests that name what an addition forgot (CONTRIBUTING.md, "How to add"), beside those of the file itself.
+OF_ADDITIONS = {
+    "_core/packings": ["architecture/test_packings.py"],
+    "benchmarking/buffers.py": ["architecture/test_additions.py"],
+    "benchmarking/libraries.py": ["architecture/test_additions.py"],
+    "envs/atari/atari_env.py": ["architecture/test_additions.py"],
+    "integrations/drop_in/memory_options.py": ["integrations/libraries/test_memory_options.py"],
+    "offline/layouts": ["architecture/test_additions.py"],
+    "replay/memory.py": ["integrations/libraries/test_memory_options.py"],
+    "replay/samplers": ["architecture/test_additions.py", "architecture/test_docs.py"],
+    "training/listeners.py": ["architecture/test_additions.py"],
+}
 # Of files elsewhere, by the beginning of their path in the repository.
 ELSEWHERE = {
     "src/conftest.py": ["architecture/test_docstrings.py"],
@@ -106,6 +118,7 @@ def find_tests_of(file: str) -> list[str]:
     own_folder = [f"tests/{inside.parent}"] if inside.parent.parts and any(folder.glob("test_*.py")) else []
     # A row names the few tests of a file in a folder that has many; one of the file itself counts before a name.
     tests = (inside.as_posix() not in TABLE and named) or _row(inside.as_posix(), TABLE) or own_folder
+    tests = [*tests, *_row(inside.as_posix(), OF_ADDITIONS)] if tests else tests
     has_doctests = path.suffix == ".py" and ">>>" in (REPO / file).read_text(encoding="utf-8")
     return [*tests, file] if tests and has_doctests else tests
 

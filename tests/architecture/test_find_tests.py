@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from find_tests import ELSEWHERE, REPO, TABLE, find_tests_of
+from find_tests import ELSEWHERE, OF_ADDITIONS, REPO, TABLE, find_tests_of
 
 SUFFIXES = ".py", ".cpp", ".hpp", ".js", ".css", ".html"
 FILES = (path for path in (REPO / "src").rglob("*") if path.suffix in SUFFIXES)
@@ -26,8 +28,26 @@ def test_every_source_file_has_tests_that_exist():
 def test_no_row_of_the_table_is_left_behind():
     inside = [file.removeprefix("src/framestow/").removeprefix("src/") for file in SOURCES]
 
-    assert [] == [beginning for beginning in TABLE if not any(file.startswith(beginning) for file in inside)]
+    rows = [*TABLE, *OF_ADDITIONS]
+    assert [] == [beginning for beginning in rows if not any(file.startswith(beginning) for file in inside)]
     assert [] == [beginning for beginning in ELSEWHERE if not (REPO / beginning).exists()]
+
+
+ROWS = re.findall(r"^\| (.+) \| (.+) \| (.+) \| `FILE=(.+)` \|$", (REPO / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize(("what", "files", "tests", "first"), ROWS, ids=[row[0] for row in ROWS])
+def test_the_first_command_of_an_addition_runs_the_test_that_names_what_was_forgotten(what, files, tests, first):
+    run = find_tests_of(first)
+
+    named = re.findall(r"`(tests/\S+\.py)`", tests)
+    assert named
+    assert [] == [test for test in named if not any(test == each or test.startswith(f"{each}/") for each in run)]
+    assert Path(first).name in files or Path(first).parent.as_posix().removeprefix("src/framestow/") in files
+
+
+def test_ten_additions_have_a_row():
+    assert 10 == len(ROWS)
 
 
 @pytest.mark.parametrize(

@@ -209,5 +209,5 @@ def test_a_child_forked_while_a_thread_serves_reads_and_closes_and_does_not_hang
         server.close()
 
     with running(lambda: ask(server, ""), lambda: ask(server, episodes)):
-        for _ in range(100):  # without the lock-free properties, one of 50 hangs
+        for _ in range(25):  # nearly each fork falls into the making of a resource
             assert fork_and_call(read_and_close) == ""

@@ -29,8 +29,11 @@ def play(recorder: Recorder, num_calls: int, seed: int = 1) -> None:
         recorder.step(torch.from_numpy(generator.integers(0, NUM_ACTIONS, recorder.num_envs)))
 
 
-@pytest.mark.parametrize("n_step", [1, 5])
-@pytest.mark.parametrize("settings", [{}, {"capacity": 1500}, {"capacity": 1500, "retention": "random"}], ids=str)
+@pytest.mark.parametrize(
+    ("settings", "n_step"),
+    [({}, 1), ({"capacity": 1500}, 5), ({"capacity": 1500, "retention": "random"}, 5)],
+    ids=str,
+)
 def test_no_row_is_wrong_in_10_000_steps_of_an_environment_like_isaac_labs(settings, n_step):
     env = IsaacLikeEnv(8)
     memory = memory_of(env, n_step=n_step, **settings)
