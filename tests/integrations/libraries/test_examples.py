@@ -113,11 +113,11 @@ def test_the_example_of_stable_baselines3_trains_saves_and_resumes(tmp_path):
     first = printed(*command, "--steps", 200, "--save", tmp_path / "run")
     then = printed(*command, "--steps", 100, "--resume", tmp_path / "run")
 
-    assert "200 of 1,000 transitions in " in first
+    assert "\n200 of 1,000 transitions\n" in first
     assert f"saved in {tmp_path / 'run'}: the memory takes " in first
     assert "resuming after 200 steps, with 100 rows" in then
     # Two environments take four steps each between checks of the limit.
-    assert "304 of 1,000 transitions in " in then
+    assert "\n304 of 1,000 transitions\n" in then
 
 
 def test_gymnasiums_example_stores_the_same_transitions_both_ways_and_prints_the_bytes():
