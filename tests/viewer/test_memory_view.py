@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from framestow import FrameSpec, Mixture, Prioritized, ReplayMemory, Uniform
 from framestow.viewer.memory_view import MemoryView
 from oracles.any_play import DISCOUNT, EXTRAS, NUM_ACTIONS, SPACES, AnyPlay
 from oracles.damage import damage_a_block_of_steps, damage_a_segment
+from oracles.forked_children import fork_and_call
 from oracles.memories_to_draw_from import MEMORIES
 from oracles.newest_sampler import Newest
 from oracles.numbered_steps import numbered_frame, numbered_memory, play_episode
@@ -231,3 +234,35 @@ def test_a_resource_that_does_not_exist_is_a_lookup_error(name, tmp_path):
 
     with pytest.raises(LookupError):
         view.resource(name)
+
+
+class AgentThatWaits:
+    """An agent whose values take as long as a test wants."""
+
+    names = ("left", "right")
+
+    def __init__(self) -> None:
+        self.begins, self.goes_on = threading.Event(), threading.Event()
+
+    def of_batch(self, batch):
+        self.begins.set()
+        assert self.goes_on.wait(60)
+        return np.zeros((len(batch), 2), np.float32), np.zeros(len(batch), np.float32)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_child_forked_while_a_thread_makes_a_resource_makes_its_own(tmp_path):
+    memory = numbered_memory(100)
+    play_episode(memory, 0, length=5, truncated=True)
+    memory.save(tmp_path)
+    agent = AgentThatWaits()
+    view = MemoryView.open(tmp_path, find_agent=lambda _: agent)
+    thread = threading.Thread(target=view.resource, args=("values/0/0",))
+    thread.start()
+    assert agent.begins.wait(60)
+
+    wrong = fork_and_call(lambda: view.resource("episodes"))
+
+    agent.goes_on.set()
+    thread.join()
+    assert "" == wrong

@@ -209,5 +209,5 @@ def test_a_child_forked_while_a_thread_serves_reads_and_closes_and_does_not_hang
         server.close()
 
     with running(lambda: ask(server, ""), lambda: ask(server, episodes)):
-        for _ in range(25):  # nearly each fork falls into the making of a resource
+        for _ in range(25):
             assert fork_and_call(read_and_close) == ""
