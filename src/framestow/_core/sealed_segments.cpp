@@ -62,8 +62,10 @@ SnapshotLedger::Ticket SnapshotLedger::oldest_locked() const {
 void SnapshotLedger::wait_until_unreferenced(Ticket number) {
     std::unique_lock<std::mutex> lock(mutex_);
     const auto is_left = [&](Entry* entry) {
-        entry->has_stopped = entry->has_stopped || (entry->is_inherited && entry->ticket <= number);
-        return entry->has_stopped;
+        if (entry->is_inherited && entry->ticket <= number) {
+            entry->has_stopped = true;
+        }
+        return entry->has_stopped.load();
     };
     out_.erase(std::remove_if(out_.begin(), out_.end(), is_left), out_.end());
     ++num_waiting_;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -31,7 +32,7 @@ public:
     struct Entry {
         Ticket ticket = 0;
         bool is_inherited = false;  // it started before a fork, and no thread of this process has read with it since
-        bool has_stopped = false;
+        std::atomic<bool> has_stopped{false};  // a writer of a forked child stops inherited ones
     };
 
     void start(Entry& entry);
