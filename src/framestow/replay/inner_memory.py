@@ -24,7 +24,7 @@ from framestow.replay.settings.action_spec import ActionSpec
 from framestow.replay.settings.step_fields import offset_of, slot_record
 from framestow.replay.step_checks import SegmentSteps, check_append, check_begin
 from framestow.replay.steps.step_store import Indices, unreadable
-from framestow.replay.steps.step_stores import note_changes
+from framestow.replay.steps.step_stores import raise_versions
 from framestow.replay.store.open_store import OpenStore
 from framestow.storage.frame_storage import Storage
 
@@ -185,7 +185,7 @@ class InnerMemory:
                 if is_unusual is None:
                     raise AssertionError(f"native code refuses a step that passed every check: {arguments[:5]}")
             if is_unusual:
-                self._look_at_plan()
+                self._count_unusual()
             indices = self.core.apply()
         if self.core.charged_bytes > self._budget.max_charged_bytes:
             self._fit_budget()
@@ -210,7 +210,7 @@ class InnerMemory:
         with self.lock:
             self._begin_change(indices)
             if indices.size and rows:
-                note_changes(self.steps, indices)
+                raise_versions(self.steps, indices)
                 self.core.overwrite(indices, rows)
 
     def forget(self, indices: Indices) -> int:
@@ -242,9 +242,9 @@ class InnerMemory:
             raise unreadable(self.steps, missing[0])
         self.parts.num_changes += 1
 
-    def _look_at_plan(self) -> None:
+    def _count_unusual(self) -> None:
         """Count what is unusual about a planned step, and warn of it."""
-        self.watch.look_at(*self.core.unusual())
+        self.watch.count_unusual(*self.core.unusual())
 
     def append_segment(self, env_id: int, segment: bytes, steps: SegmentSteps) -> None:
         """Store consecutive frames of an environment that another process packed, with their steps.

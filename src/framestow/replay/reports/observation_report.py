@@ -140,7 +140,7 @@ class ObservationWatch:
             self._num_in_one_array,
         )
 
-    def look_at(
+    def count_unusual(
         self,
         num_whole: int,
         num_in_one_array: int,

@@ -45,7 +45,7 @@ def make_step_store(
 FEW_VERSIONS = 64
 
 
-def note_changes(steps: AnySteps, indices: Indices) -> None:
+def raise_versions(steps: AnySteps, indices: Indices) -> None:
     """Raise the versions of the blocks that have these stored steps, so that the next save writes them again."""
     versions = steps.block_versions
     for key in steps.blocks_of(indices):
