@@ -2,6 +2,8 @@
 
 ``docs/refused-steps.md`` is written from this table, and ``tests/replay/test_refusals.py`` makes each row happen. Rows
 stand in the order of ``add``: of two faults, the one that stands first is named. ``append`` checks its frames last.
+
+Native code refuses a step by the name of a row; ``replay/refused_steps.py`` has the values of its sentence.
 """
 
 from __future__ import annotations
@@ -56,14 +58,14 @@ class Refusal(Enum):
         "env_ids={closed}) with the frames that reset returned"
     )
 
-    # A step of one environment
-    ONE_ROW = "{name} has shape {shape}: the observation is of one environment, which takes {alone} or {row}; {way_out}"
-
     # Whole observations
     OBSERVATION_SHAPE = "{name} has shape {shape}: {takes}; {way_out}"
     OBSERVATION_DTYPE = (
         "{name} has dtype {dtype}: the observation space requires {stored}, and nothing is cast; convert it"
     )
+
+    # A step of one environment
+    ONE_ROW = "{name} has shape {shape}: the observation is of one environment, which takes {alone} or {row}; {way_out}"
 
     # Actions
     ACTIONS_SHAPE = "actions have shape {shape}: {need} {rows}; {way_out}give one action for each environment"
@@ -101,12 +103,12 @@ class Refusal(Enum):
     EXTRA_VALUE = "extra {name!r} is {value} at row {row}: it does not fit {stored}; declare a wider dtype"
 
     # Single frames
-    FRAMES_DTYPE = (
-        "{name} have dtype {dtype}: this memory stores {stored} and never casts; give frames of the observation_space"
-    )
     FRAMES_SHAPE = (
         "{name} have shape {shape}: {take} {rows}; give one frame (not a stack) for each environment, along the first "
         "axis"
+    )
+    FRAMES_DTYPE = (
+        "{name} have dtype {dtype}: this memory stores {stored} and never casts; give frames of the observation_space"
     )
 
     # Steps that another process packed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gymnasium.spaces import MultiDiscrete
 
 from framestow._core import BORDER, WriterPlanner, join_frames
 from framestow.frames.frame_spec import FrameSpec
@@ -11,6 +12,7 @@ from framestow.frames.observation_spec import observation_spec
 from framestow.frames.stacking import STACK_PADDINGS
 from framestow.replay.settings.action_spec import ActionSpec
 from framestow.replay.settings.observation_layout import ObservationLayout, Stacks
+from framestow.replay.settings.step_fields import ExtrasSpec
 from framestow.replay.steps.step_store import StepSettings
 
 CONTINUES, SHIFTED = 1, 2
@@ -176,6 +178,38 @@ def test_arguments_of_another_form_are_left_to_python():
     for env_ids in ([0, 2], [-1, 0], [1, 1], [0], [True, False], "ab", 1.5):
         assert plan(rings.planner, (now,), (now,), env_ids) is None
         assert rings.planner.plan_begin((now,), env_ids, True) is None
+
+
+@pytest.mark.parametrize(
+    ("at", "wrong", "refusal"),
+    [
+        (0, np.array([0.0, 1.0]), ("ENV_IDS_FORM", "", 0, 0, 0)),
+        (0, np.array([0, 2]), ("ENV_IDS_UNKNOWN", "", 0, 0, 0)),
+        (0, np.array([1, 1]), ("ENV_IDS_REPEATED", "", 0, 0, 0)),
+        (1, np.zeros(2, np.int64), ("ACTIONS_SHAPE", "", 0, 0, 0)),
+        (1, np.array([[0, 4], [2, 5]]), ("ACTION_OUTSIDE", "", 0, 1, 1)),
+        (2, np.array([0.0, np.nan]), ("REWARD_NOT_FINITE", "", 0, 1, 0)),
+        (4, np.array([0, 1]), ("FLAGS", "truncated", 0, 0, 0)),
+        (5, (np.zeros((2, 2, 3, 5)),), ("OBSERVATION_DTYPE", "next_observation", 0, 0, 0)),
+        (6, {"cost": np.zeros(2, np.float32), "count": np.zeros(2)}, ("EXTRA_DTYPE", "", 1, 0, 0)),
+    ],
+)
+def test_a_refusal_is_a_row_of_the_table_and_a_place(at, wrong, refusal):
+    layout = ObservationLayout.of_stacks(observation_spec(FrameSpec((3, 5))), (Stacks(0, 2),))
+    extras = ExtrasSpec.from_declared({"cost": np.float32, "count": np.uint8})
+    settings = StepSettings(8, 2, 2, ActionSpec.from_space(MultiDiscrete([5, 5])), extras=extras)
+    planner, observations = WriterPlanner(2, settings, layout, "zeros"), (np.zeros((2, 2, 3, 5), np.uint8),)
+    planner.plan_begin(observations, None, True)
+    planner.apply_episodes()
+    counts = {"cost": np.zeros(2, np.float32), "count": np.zeros(2, np.uint8)}
+    step = [np.arange(2), np.zeros((2, 2), np.int64), np.zeros(2), NEVER, NEVER, observations, counts, True]
+    assert planner.plan_append(*step) is not None
+    assert planner.refusal is None
+
+    step[at] = wrong
+
+    assert planner.plan_append(*step) is None
+    assert refusal == planner.refusal
 
 
 def test_only_what_differs_in_one_of_several_arrays_is_flagged():

@@ -8,7 +8,7 @@ import numpy as np
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.step_checks import check_append
+from framestow.replay.step_checks import APPEND
 
 
 def append_with_borders(
@@ -32,7 +32,7 @@ def append_with_borders(
         stacks.append(np.concatenate([older, newest], axis=1))
     whole = env_ids, *fields, settings.layout.flatten(settings.layout.join(stacks)), extras, True
     if inner is memory:
-        memory.store(planner.plan_append, check_append, whole)
+        memory.store(planner.plan_append, APPEND, whole)
     else:
         inner.append(whole)
 

@@ -274,6 +274,20 @@ def test_every_one_of_many_environments_gets_its_step_back(num_envs):
     np.testing.assert_array_equal(batch.observation.ravel(), frames.ravel())
 
 
+def test_numbers_of_the_stored_dtype_are_stored_under_any_of_its_names():
+    memory = ReplayMemory(6, FrameSpec(SHAPE, np.int64), 4, stack=1, num_envs=NUM_ENVS, extras={"count": np.int64})
+    for dtype in (np.longlong, np.int64):
+        frames = FRAMES.astype(dtype)
+        memory.begin(frames)
+
+        memory.append(ACTIONS, REWARDS, TERMINATED, TRUNCATED, frames, extras={"count": np.array([7, 8], dtype)})
+
+        batch = memory.get(memory.sampleable_indices())
+        np.testing.assert_array_equal(batch.next_observation[:, 0], FRAMES)
+        assert [7, 8] == batch.extras["count"].tolist()
+        memory.clear()
+
+
 def test_a_step_of_no_environment_changes_nothing():
     memory = begun()
 

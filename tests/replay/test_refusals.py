@@ -99,9 +99,9 @@ HAPPENS: dict[Refusal, Callable[[], Any]] = {
     Refusal.ONE_OBSERVATION_FOR_ENV_IDS: add(**ONE | {"env_ids": [0, 1]}),
     Refusal.ONE_OBSERVATION_FOR_ALL: add(**ONE | {"env_ids": None}),
     Refusal.NO_OPEN_EPISODE: append(env_ids=[0, 2]),
-    Refusal.ONE_ROW: add(**ONE | {"reward": [0.5, 0.5]}),
     Refusal.OBSERVATION_SHAPE: add(observation=TWO[:, :2], next_observation=TWO[:, :2]),
     Refusal.OBSERVATION_DTYPE: add(observation=TWO.astype(float), next_observation=TWO.astype(float)),
+    Refusal.ONE_ROW: add(**ONE | {"reward": [0.5, 0.5]}),
     Refusal.ACTIONS_SHAPE: append(actions=[0, 1, 2]),
     Refusal.ACTIONS_NO_INTEGERS: append(actions=[0.0, 1.0]),
     Refusal.ACTION_OUTSIDE: append(actions=[0, 4]),
@@ -117,8 +117,8 @@ HAPPENS: dict[Refusal, Callable[[], Any]] = {
     Refusal.EXTRA_SHAPE: append(extras=extras(cost=[0.0])),
     Refusal.EXTRA_DTYPE: append(extras=extras(cost=["a", "b"])),
     Refusal.EXTRA_VALUE: append(extras=extras(count=[1, 256])),
-    Refusal.FRAMES_DTYPE: append(frames=TWO.astype(np.float32)),
     Refusal.FRAMES_SHAPE: append(frames=TWO[:, :2]),
+    Refusal.FRAMES_DTYPE: append(frames=TWO.astype(np.float32)),
     Refusal.SEGMENT_BITS: segment([BEGINS_EPISODE, 128], is_open=False),
     Refusal.SEGMENT_OUTSIDE: segment([TERMINATED], is_open=False),
 }
@@ -134,6 +134,16 @@ def pattern(refusal: Refusal) -> str:
 def test_each_row_of_the_table_happens(refusal):
     with pytest.raises(InvalidStepError, match=pattern(refusal)):
         HAPPENS[refusal]()
+
+
+def test_native_code_names_all_rows_but_those_of_conversion_and_of_the_axes_that_were_given():
+    folder = ROOT / "src/framestow/_core/bindings"
+    sources = "".join((folder / name).read_text(encoding="utf-8") for name in ("planner.cpp", "step_arguments.cpp"))
+
+    named = set(re.findall(r'"([A-Z_]{4,})"', sources))
+
+    others = {"NO_DICT", "OTHER_KEYS", "ONE_OBSERVATION_FOR_ENV_IDS", "ONE_ROW", "EXTRA_VALUE"}
+    assert others == {refusal.name for refusal in Refusal} ^ named
 
 
 def test_what_a_good_step_of_these_tests_stores():
@@ -162,8 +172,8 @@ FAULTS_OF_APPEND = [
     ("extras", {"cost": ["a"], "count": [256, 256]}, Refusal.EXTRA_SHAPE),
     ("extras", {"cost": ["a", "b"], "count": [256, 256]}, Refusal.EXTRA_DTYPE),
     ("extras", {"cost": [0.0, 1.0], "count": [256, 256]}, Refusal.EXTRA_VALUE),
-    ("frames", TWO[:, :2].astype(float), Refusal.FRAMES_DTYPE),
-    ("frames", TWO[:, :2], Refusal.FRAMES_SHAPE),
+    ("frames", TWO[:, :2].astype(float), Refusal.FRAMES_SHAPE),
+    ("frames", TWO.astype(float), Refusal.FRAMES_DTYPE),
 ]
 FAULTS_OF_ADD = [
     ("observation", None, Refusal.NO_OBSERVATION),

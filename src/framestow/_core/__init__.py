@@ -18,6 +18,7 @@ from framestow._core._native import (
     Planner,
     Priorities,
     StepBlocks,
+    StepFieldReader,
     StepRing,
     StepStore,
     WriterPlanner,
@@ -35,7 +36,7 @@ from framestow._core._native import (
 )
 from framestow._core.resolved_steps import StepFields, Windows
 
-EXPECTED_ABI_VERSION = 20  # equals kAbiVersion in bindings/module.cpp; both grow with every change of the native calls
+EXPECTED_ABI_VERSION = 21  # equals kAbiVersion in bindings/module.cpp; both grow with every change of the native calls
 
 if ABI_VERSION != EXPECTED_ABI_VERSION:
     raise ImportError(
@@ -57,6 +58,7 @@ __all__ = [
     "Planner",
     "Priorities",
     "StepBlocks",
+    "StepFieldReader",
     "StepFields",
     "StepRing",
     "StepStore",

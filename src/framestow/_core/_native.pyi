@@ -6,7 +6,7 @@ import numpy.typing
 import framestow._core.resolved_steps
 
 
-ABI_VERSION: int = 20
+ABI_VERSION: int = 21
 
 TERMINATED: int = 1
 
@@ -255,6 +255,20 @@ class Planner:
     def nbytes(self) -> int: ...
 
     def stacks(self) -> tuple[Any, ...]: ...
+
+    @property
+    def refusal(self) -> tuple[str, str, int, int, int] | None: ...
+
+class StepFieldReader:
+    def __init__(self, settings: object) -> None: ...
+
+    def actions(self, values: object, count: int) -> tuple[Any, tuple[str, str, int, int, int] | None]: ...
+
+    def rewards(self, values: object, count: int) -> tuple[Any, tuple[str, str, int, int, int] | None]: ...
+
+    def extras(self, values: object | None, count: int) -> tuple[Any, tuple[str, str, int, int, int] | None]: ...
+
+    def bits(self, bits: object, is_open: bool) -> tuple[str, str, int, int, int] | None: ...
 
 class WriterPlanner(Planner):
     def __init__(self, num_envs: int, settings: object, layout: object, padding: str) -> None: ...

@@ -19,9 +19,8 @@ from framestow.errors import ActorLostError, InvalidStepError
 from framestow.frames.observation_spec import Frames
 from framestow.interface import HidesNames, one_line, plural
 from framestow.keywords import suggests_keywords
-from framestow.replay.added_steps import check_add
 from framestow.replay.settings.memory_settings import MemorySettings
-from framestow.replay.step_checks import SegmentSteps, check_append, check_begin
+from framestow.replay.step_checks import ADD, APPEND, BEGIN, Forms, SegmentSteps, check_extras
 from framestow.replay.steps.step_stores import step_settings
 from framestow.storage.frame_storage import FrameStorage
 
@@ -62,7 +61,7 @@ class StepCalls(HidesNames, ABC):
     def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
         """Start an episode in each of ``env_ids``, as ``ReplayMemory.begin`` does."""
         writer = self.step_writer
-        writer.store(writer.planner.plan_begin, check_begin, (writer.settings.layout.flatten_given(frames), env_ids))
+        writer.store(writer.planner.plan_begin, BEGIN, (writer.settings.layout.flatten_given(frames), env_ids))
 
     def append(
         self,
@@ -83,7 +82,7 @@ class StepCalls(HidesNames, ABC):
         writer = self.step_writer
         parts = writer.settings.layout.flatten_given(frames, "next_observation")
         step = env_ids, actions, rewards, terminated, truncated, parts, extras
-        writer.store(writer.planner.plan_append, check_append, step)
+        writer.store(writer.planner.plan_append, APPEND, step)
 
     def add(
         self,
@@ -103,7 +102,7 @@ class StepCalls(HidesNames, ABC):
         writer, flatten = self.step_writer, self.step_writer.settings.layout.flatten
         parts, next_parts = flatten(observation), flatten(next_observation, "next_observation")
         step = env_ids, action, reward, terminated, truncated, next_parts, extras, parts
-        writer.store(writer.planner.plan_add, check_add, step)
+        writer.store(writer.planner.plan_add, ADD, step)
 
     def observations(self) -> Any:
         """Return the current observation of each environment, as ``ReplayMemory.observations`` does."""
@@ -122,7 +121,7 @@ class StepCalls(HidesNames, ABC):
 
     def check_extras(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> Any:
         """Return ``extras`` as ``append`` stores them (``ReplayMemory.check_extras``)."""
-        return self.step_writer.settings.extras.check_extras(extras, num_steps)
+        return check_extras(self.step_writer.settings.extras, extras, num_steps)
 
 
 @suggests_keywords
@@ -170,12 +169,10 @@ class ShardWriter(StepCalls):
     def __repr__(self) -> str:
         return one_line(self, lambda: (plural(self.num_envs, "environment"), f"stack {self.stack}"))
 
-    def store(
-        self, plan: Callable[..., bool | None], check: Callable[..., tuple[Any, ...]], arguments: tuple[Any, ...]
-    ) -> None:
-        """Plan what the arguments store, in a usual form or converted by ``check``; pack it, and send full chunks."""
-        if plan(*arguments) is None and plan(*check(self.settings, self.planner, *arguments)) is None:
-            raise AssertionError(f"native code refuses a step that passed every check: {arguments[:5]}")
+    def store(self, plan: Callable[..., bool | None], forms: Forms, arguments: tuple[Any, ...]) -> None:
+        """Plan what the arguments store, in a usual form or converted; pack it, and send full chunks."""
+        if plan(*arguments) is None and plan(*forms.convert(self.settings, *arguments)) is None:
+            raise forms.explain(self.settings, self.planner, *arguments)
         episodes, steps, fields = self.planner.planned()
         self.planner.apply_episodes()
         self._add_frames(episodes)

@@ -185,17 +185,6 @@ def refuse_none(name: str, given: Any) -> None:
         raise Refusal.NO_OBSERVATION.error(name=name)
 
 
-def as_native(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return an array of a dtype equal to ``dtype`` as native code takes it: aligned, in C order, named as ``dtype``.
-
-    >>> as_native(
-    ...     np.zeros(3, np.longlong), np.dtype(np.int64)
-    ... ).dtype.char == np.dtype(np.int64).char
-    True
-    """
-    return np.require(array, requirements=["C", "ALIGNED"]).view(dtype)
-
-
 def equal_rows(some: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Return which rows of two arrays of equal shape and dtype are equal, bit for bit.
 

@@ -42,7 +42,7 @@ from framestow.offline.transfer import (
 )
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.settings.action_spec import ActionSpec
-from framestow.replay.step_checks import check_rewards
+from framestow.replay.step_checks import check_actions, check_rewards
 
 STEPS_PER_PROGRESS = 256
 NO_SUCCESSOR = "last steps of episodes, whose next observation is not in the file"  # in ``Transferred.left_out``
@@ -260,7 +260,7 @@ def _check(
     spec, largest, at = arrays.action_spec(num_actions), 0, 0
     for actions, rewards, _ in arrays.values(episode):
         try:
-            checked = spec.check_actions(actions, len(actions))
+            checked = check_actions(spec, actions, len(actions))
             check_rewards(rewards, len(actions))
         except InvalidStepError as error:
             raise InvalidStepError(f"from its row {at} on, {error}") from error

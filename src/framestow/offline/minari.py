@@ -22,7 +22,7 @@ from framestow.offline.transfer import SKIP_BAD, Progress, Transferred, check_tr
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.settings.action_spec import ActionSpec
 from framestow.replay.settings.observation_layout import Stacks
-from framestow.replay.step_checks import check_rewards
+from framestow.replay.step_checks import check_actions, check_rewards
 
 StackedOn: TypeAlias = Literal["no", "first_axis", "last_axis"]
 """Stack axis: ``first_axis`` for ``(4, 84, 84)``, ``last_axis`` for ``(84, 84, 4)``, ``no`` for none; newest last."""
@@ -225,7 +225,7 @@ class MinariData:
             truncated = truncated & False
         frames = self._frames(observations, metadata, where)
         try:
-            actions, rewards = self.action.check_actions(actions, lengths[0]), check_rewards(rewards, lengths[0])
+            actions, rewards = check_actions(self.action, actions, lengths[0]), check_rewards(rewards, lengths[0])
         except InvalidStepError as error:
             raise InvalidStepError(f"{where}: {error}") from error
         stacks = None if self.stacks is None else self.stacks.split(observations[0])

@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from framestow.frames.observation_spec import ObservationSpec, space_of
 from framestow.interface import HidesNames
-from framestow.replay.added_steps import check_add
 from framestow.replay.eviction.retention import Retention
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.reading.sampling import BatchBuilder
@@ -22,7 +21,7 @@ from framestow.replay.reading.sequences import SequenceBuilder
 from framestow.replay.reports.observation_report import ObservationWatch
 from framestow.replay.settings.action_spec import ActionSpec
 from framestow.replay.settings.step_fields import offset_of, slot_record
-from framestow.replay.step_checks import SegmentSteps, check_append, check_begin
+from framestow.replay.step_checks import ADD, APPEND, BEGIN, Forms, SegmentSteps
 from framestow.replay.steps.step_store import Indices, unreadable
 from framestow.replay.steps.step_stores import raise_versions
 from framestow.replay.store.open_store import OpenStore
@@ -143,7 +142,7 @@ class InnerMemory:
 
     def begin(self, frames: tuple[Any, ...], env_ids: Any, are_whole: bool = False) -> None:
         """Start an episode in each of ``env_ids``; ``are_whole``: with whole observations in any case."""
-        self._store(self.core.plan_begin, check_begin, (frames, env_ids, are_whole))
+        self._store(self.core.plan_begin, BEGIN, (frames, env_ids, are_whole))
 
     def begin_whole(self, observations: Any, env_ids: Any = None) -> None:
         """Start an episode in each of ``env_ids``, all by default, with a whole observation."""
@@ -158,17 +157,15 @@ class InnerMemory:
 
     def append(self, step: tuple[Any, ...]) -> npt.NDArray[np.int64]:
         """Store the fields of a ``Step``, and whether its frames are whole observations; return its indices."""
-        indices: npt.NDArray[np.int64] = self._store(self.core.plan_append, check_append, step)
+        indices: npt.NDArray[np.int64] = self._store(self.core.plan_append, APPEND, step)
         return indices
 
     def add(self, step: tuple[Any, ...]) -> npt.NDArray[np.int64]:
         """Store the fields of a ``Step``, and its observations; return its indices."""
-        indices: npt.NDArray[np.int64] = self._store(self.core.plan_add, check_add, step)
+        indices: npt.NDArray[np.int64] = self._store(self.core.plan_add, ADD, step)
         return indices
 
-    def _store(
-        self, plan: Callable[..., bool | None], check: Callable[..., tuple[Any, ...]], arguments: tuple[Any, ...]
-    ) -> Any:
+    def _store(self, plan: Callable[..., bool | None], forms: Forms, arguments: tuple[Any, ...]) -> Any:
         """Plan what the arguments store, then evict what a full memory lacks room for, and store it whole.
 
         Other forms than the usual ones are converted once. Then evicts more transitions if the memory is over its
@@ -181,9 +178,9 @@ class InnerMemory:
                 self.parts.raise_refusal()
             is_unusual = plan(*arguments)
             if is_unusual is None:
-                is_unusual = plan(*check(self.settings, self.core, *arguments))
+                is_unusual = plan(*forms.convert(self.settings, *arguments))
                 if is_unusual is None:
-                    raise AssertionError(f"native code refuses a step that passed every check: {arguments[:5]}")
+                    raise forms.explain(self.settings, self.core, *arguments)
             if is_unusual:
                 self._count_unusual()
             indices = self.core.apply()
@@ -257,10 +254,10 @@ class InnerMemory:
             self.directory.make_room()
         with self.lock:
             self.parts.raise_refusal()
-            checked = steps.check_arrays(self.settings, bool(self.steps.is_open[env_id]))
-            fields = checked.actions, checked.rewards, checked.extras
-            if not self.core.append_segment(env_id, segment, checked.bits, *fields):
-                raise AssertionError(f"native code refuses steps that passed every check: {fields}")
+            self.core.append_segment(env_id, segment, steps.bits, *steps.convert(self.settings))
+            refused = self.core.refusal
+            if refused is not None:
+                raise steps.explain(self.settings, refused)
         if self.core.charged_bytes > self._budget.max_charged_bytes:
             self._fit_budget()
 

@@ -42,7 +42,7 @@ from framestow.replay.samplers.sampler import Sampler, check_priorities
 from framestow.replay.settings.memory_settings import MemorySettings
 from framestow.replay.settings.observation_layout import AxisChoice
 from framestow.replay.settings.step_fields import ExtrasSpec, Summed
-from framestow.replay.step_checks import check_rewards
+from framestow.replay.step_checks import check_changed_extras, check_extras, check_rewards
 from framestow.replay.steps.step_store import unreadable
 from framestow.replay.store.open_store import OpenStore, check_flush_every
 from framestow.replay.store.other_settings import check_settings
@@ -759,7 +759,7 @@ class ReplayMemory(MemoryProperties, Closing):
 
         All else is as for ``set_rewards``.
         """
-        self.inner.overwrite(*self.inner.settings.extras.check_changes(indices, extras))
+        self.inner.overwrite(*check_changed_extras(self.inner.settings.extras, indices, extras))
 
     def forget(self, indices: npt.ArrayLike) -> int:
         """Take steps out for good, such as those of an episode with a broken sensor; return how many transitions go.
@@ -1105,7 +1105,7 @@ class ReplayMemory(MemoryProperties, Closing):
         Raises:
             InvalidStepError: what ``append`` would refuse.
         """
-        return self.inner.settings.extras.check_extras(extras, num_steps)
+        return check_extras(self.inner.settings.extras, extras, num_steps)
 
 
 def describe_memory(memory: ReplayMemory, stored: int | None = None, capacity: int | None = None) -> Iterator[str]:

@@ -71,14 +71,14 @@ bool BorrowedArray::export_buffer(nb::handle argument, int flags) {
     return true;
 }
 
-bool BorrowedArray::borrow(nb::handle argument) {
+bool BorrowedArray::borrow(nb::handle argument) { return borrow_any(argument) && view_.ndim > 0; }
+
+bool BorrowedArray::borrow_any(nb::handle argument) {
     return !PyBytes_Check(argument.ptr()) && !PyByteArray_Check(argument.ptr()) &&
-           export_buffer(argument, PyBUF_C_CONTIGUOUS) && view_.ndim > 0;
+           export_buffer(argument, PyBUF_C_CONTIGUOUS);
 }
 
-bool BorrowedArray::borrow_number(nb::handle argument) {
-    return export_buffer(argument, PyBUF_C_CONTIGUOUS) && view_.ndim == 0;
-}
+bool BorrowedArray::borrow_number(nb::handle argument) { return borrow_any(argument) && view_.ndim == 0; }
 
 bool BorrowedArray::borrow_strided(nb::handle argument) { return export_buffer(argument, PyBUF_STRIDES); }
 

@@ -55,6 +55,7 @@ public:
 
     // They return false for any other argument, and for bytes, which NumPy reads as one string.
     bool borrow(nb::handle argument);          // in C order, with an axis
+    bool borrow_any(nb::handle argument);      // in C order
     bool borrow_number(nb::handle argument);   // one number in the form of NumPy, without axes
     bool borrow_strided(nb::handle argument);  // in any order
 

@@ -29,10 +29,6 @@ public:
     ByteSpan segment() const { return ByteSpan{padded_.data(), padded_.size() - kReadPadding}; }
     const std::vector<std::uint8_t>& bits() const { return bits_; }
 
-    // Returns the flags of the steps that led to the frames; false if there are other bits, or steps without an
-    // episode.
-    bool read_flags(bool is_open, std::vector<std::uint8_t>& flags) const;
-
     // Advances the environment's stack over all frames.
     void advance(FrameStacks& stacks, std::int32_t env_id) const;
 
@@ -83,21 +79,6 @@ ReceivedSegment::ReceivedSegment(const FrameFormat& format, ByteSpan segment, By
     }
 }
 
-bool ReceivedSegment::read_flags(bool is_open, std::vector<std::uint8_t>& flags) const {
-    for (const std::uint8_t bits : bits_) {
-        if (bits == kBeginsEpisode) {
-            is_open = true;
-            continue;
-        }
-        if (!is_open || (bits & ~(kTerminated | kTruncated | kBorder)) != 0) {
-            return false;
-        }
-        flags.push_back(bits);
-        is_open = !ends_episode(bits);
-    }
-    return true;
-}
-
 void ReceivedSegment::advance(FrameStacks& stacks, std::int32_t env_id) const {
     const std::size_t num_skipped = bits_.size() - newest_frames_.size() / frame_bytes_;
     for (std::size_t place = 0; place < bits_.size(); ++place) {
@@ -112,6 +93,43 @@ void ReceivedSegment::advance(FrameStacks& stacks, std::int32_t env_id) const {
         stacks.advance(&env_id, newest_frames_.data() + (place - num_skipped) * frame_bytes_, 1, &start);
     }
 }
+
+// Reads single fields of steps, for calls that store none: an import, a change of stored steps.
+class BoundFields {
+public:
+    explicit BoundFields(nb::handle settings) : arguments_(settings) {}
+
+    // They return the field in stored form, as new arrays, and None; or None, and what is refused.
+    using Read = TupleOf<nb::any, std::optional<RefusalTuple>>;
+    Read actions(nb::handle values, std::size_t count) {
+        arguments_.forget_refusal();
+        return read(arguments_.read_actions(values, count), [&] { return arguments_.actions_array(); });
+    }
+    Read rewards(nb::handle values, std::size_t count) {
+        arguments_.forget_refusal();
+        return read(arguments_.read_rewards(values, count), [&] { return arguments_.rewards_array(); });
+    }
+    Read extras(nb::handle values, std::size_t count) {
+        arguments_.forget_refusal();
+        return read(arguments_.read_extras(values, count), [&] { return arguments_.extras_arrays(); });
+    }
+
+    // What is refused of the bits of a segment's frames; `is_open`: whether an episode is open before it.
+    std::optional<RefusalTuple> bits(nb::handle bits, bool is_open) {
+        arguments_.forget_refusal();
+        std::vector<std::uint8_t> flags;
+        arguments_.read_bits(BorrowedArray(bits, "bits", Scalar::kU8).bytes(), is_open, flags);
+        return tuple_of(arguments_.refusal());
+    }
+
+private:
+    template <typename Arrays>
+    Read read(bool is_good, const Arrays& arrays) const {
+        return nb::make_tuple(is_good ? nb::object(arrays()) : nb::none(), tuple_of(arguments_.refusal()));
+    }
+
+    StepArguments arguments_;
+};
 
 using Evicted = std::vector<std::tuple<std::int32_t, std::int64_t, std::int64_t>>;
 
@@ -159,7 +177,8 @@ public:
     }
 
     // Stores consecutive frames of an environment as they were packed, with the steps that led to them, as `apply`
-    // stores a step; false if the steps break a rule. Throws DamagedSegment for other bytes than a segment.
+    // stores a step; false if the steps break a rule (`refusal` says which). Throws DamagedSegment for other bytes than
+    // a segment.
     bool append_segment(std::int64_t env_id, nb::handle segment_argument, nb::handle bits_argument, nb::handle actions,
                         nb::handle rewards, nb::handle extras) {
         clear_plan();
@@ -179,7 +198,8 @@ public:
         const ReceivedSegment segment(store.format(), segment_bytes.bytes(), bits.bytes(),
                                       arrays_.front().layout.depth);
         std::vector<std::uint8_t> flags;
-        if (!segment.read_flags(cursors_.is_open(static_cast<std::size_t>(env_id)), flags) ||
+        arguments_.forget_refusal();
+        if (!arguments_.read_bits(bits.bytes(), cursors_.is_open(static_cast<std::size_t>(env_id)), flags) ||
             !arguments_.read(std::move(flags), actions, rewards, extras)) {
             return false;
         }
@@ -307,8 +327,8 @@ private:
         return evicted;
     }
 
-    // Only a lack of memory can prevent `finish`. No memory is reserved before, since a patch's size is known only after
-    // packing.
+    // Only a lack of memory can prevent `finish`. No memory is reserved before, since a patch's size is known only
+    // after packing.
     void begin_storing() { is_torn_ = true; }
     void finish() {
         is_torn_ = false;
@@ -391,7 +411,14 @@ void bind_core(nb::module_& module) {
         .def_prop_ro("open_episodes", [](const Planner& self) { return open_episodes(self.cursors()); })
         .def_prop_ro("has_begun", &Planner::has_begun)
         .def_prop_ro("nbytes", &Planner::nbytes)
-        .def("stacks", &Planner::stacks);
+        .def("stacks", &Planner::stacks)
+        .def_prop_ro("refusal", [](const Planner& self) { return tuple_of(self.refusal()); });
+    nb::class_<BoundFields>(module, "StepFieldReader")
+        .def(nb::init<nb::handle>(), nb::arg("settings"))
+        .def("actions", &BoundFields::actions, nb::arg("values"), nb::arg("count"))
+        .def("rewards", &BoundFields::rewards, nb::arg("values"), nb::arg("count"))
+        .def("extras", &BoundFields::extras, nb::arg("values").none(), nb::arg("count"))
+        .def("bits", &BoundFields::bits, nb::arg("bits"), nb::arg("is_open"));
     nb::class_<WriterPlanner, Planner>(module, "WriterPlanner")
         .def(nb::init<std::size_t, nb::handle, nb::handle, const char*>(), nb::arg("num_envs"), nb::arg("settings"),
              nb::arg("layout"), nb::arg("padding"))

@@ -64,7 +64,7 @@ void bind_errors() {
 
 namespace {
 
-constexpr int kAbiVersion = 20;  // incremented with every change of the Python API; _core/__init__.py checks it
+constexpr int kAbiVersion = 21;  // incremented with every change of the Python API; _core/__init__.py checks it
 
 }  // namespace
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 namespace framestow {
-
 Planner::Array::Array(nb::handle given, std::size_t num_envs, StackPadding padding)
     : observation(given[0]),
       frame(given[1]),
@@ -29,9 +29,10 @@ Planner::Planner(StepArguments& arguments, EnvCursors& cursors, nb::handle layou
 
 std::optional<bool> Planner::plan_begin(nb::handle frames, nb::handle env_ids, bool are_whole) {
     clear_plan();
+    arguments_.forget_refusal();
     const bool are_frames = takes_frames_ && !are_whole;
-    if (!read_envs(env_ids) || !borrow(&Array::now, frames, are_frames ? &Array::frame : &Array::observation) ||
-        !cursors_.are_known(env_ids_.data(), env_ids_.size())) {
+    if (!read_envs(env_ids, false) ||
+        !borrow(&Array::now, frames, are_frames ? &Array::frame : &Array::observation, "observation")) {
         return no_plan();
     }
     first_env_ids_.swap(env_ids_);
@@ -58,10 +59,11 @@ std::optional<bool> Planner::plan_append(nb::handle env_ids, nb::handle actions,
                                          nb::handle terminated, nb::handle truncated, nb::handle frames,
                                          nb::handle extras, bool are_whole) {
     clear_plan();
+    arguments_.forget_refusal();
     const bool are_frames = takes_frames_ && !are_whole;
-    if (!read_envs(env_ids) || !arguments_.read(env_ids_.size(), actions, rewards, terminated, truncated, extras) ||
-        !borrow(&Array::next, frames, are_frames ? &Array::frame : &Array::observation) ||
-        !cursors_.may_append(env_ids_.data(), env_ids_.size())) {
+    if (!read_envs(env_ids, true) ||
+        !arguments_.read(env_ids_.size(), actions, rewards, terminated, truncated, extras) ||
+        !borrow(&Array::next, frames, are_frames ? &Array::frame : &Array::observation, "next_observation")) {
         return no_plan();
     }
     has_steps_ = true;
@@ -78,20 +80,24 @@ std::optional<bool> Planner::plan_add(nb::handle env_ids, nb::handle actions, nb
                                       nb::handle truncated, nb::handle next_observations, nb::handle extras,
                                       nb::handle observations) {
     clear_plan();
+    arguments_.forget_refusal();
     const Array& first = arrays_.front();
-    BorrowedArray given;
-    if (!PyTuple_Check(observations.ptr()) || nb::len(observations) == 0 || !given.borrow(observations[0])) {
-        return no_plan();
+    bool is_one = false;
+    {
+        BorrowedArray given;
+        if (PyTuple_Check(observations.ptr()) && nb::len(observations) != 0 && given.borrow_any(observations[0])) {
+            is_one = given.num_axes() == first.observation.shape().size();
+        }
     }
-    const bool is_one = static_cast<std::size_t>(given.view().ndim) == first.observation.shape().size();
-    if (!read_envs(env_ids) || (is_one && env_ids_.size() != 1)) {
-        return no_plan();
-    }
+    const bool has_envs = read_envs(env_ids, false) &&
+                          (!is_one || env_ids_.size() == 1 || arguments_.refuse_as({"ONE_OBSERVATION_FOR_ALL"}));
     const std::size_t count = env_ids_.size();
-    if (!borrow(&Array::now, observations, &Array::observation, is_one) ||
-        !borrow(&Array::next, next_observations, &Array::observation, is_one) ||
-        !arguments_.read(count, actions, rewards, terminated, truncated, extras, count == 1) ||
-        !cursors_.are_known(env_ids_.data(), count)) {
+    if (!has_envs || !borrow(&Array::now, observations, &Array::observation, "observation", is_one) ||
+        !borrow(&Array::next, next_observations, &Array::observation, "next_observation", is_one)) {
+        refuse_other_axes(observations, next_observations);
+        return no_plan();
+    }
+    if (!arguments_.read(count, actions, rewards, terminated, truncated, extras, count == 1)) {
         return no_plan();
     }
     has_steps_ = has_observations_ = true;
@@ -126,7 +132,9 @@ TupleOf<nb::any, nb::any, nb::any> WriterPlanner::planned() const {
     return nb::make_tuple(
         frames_of(&Array::first, first_env_ids_, begins),
         frames_of(&Array::following, env_ids_, has_steps_ ? arguments_.flags() : std::vector<std::uint8_t>{}),
-        !has_steps_ ? nb::tuple() : arguments_.arrays());
+        !has_steps_
+            ? nb::tuple()
+            : nb::make_tuple(arguments_.actions_array(), arguments_.rewards_array(), arguments_.extras_arrays()));
 }
 
 void WriterPlanner::apply_episodes() {
@@ -169,32 +177,80 @@ std::nullopt_t Planner::no_plan() {
     return std::nullopt;
 }
 
-bool Planner::read_envs(nb::handle env_ids) {
-    if (!env_ids.is_none()) {
-        return read_env_ids(env_ids, env_ids_);
+bool Planner::read_envs(nb::handle env_ids, bool must_be_open) {
+    if (env_ids.is_none()) {
+        env_ids_.resize(cursors_.num_envs());
+        for (std::size_t env_id = 0; env_id < env_ids_.size(); ++env_id) {
+            env_ids_[env_id] = static_cast<std::int32_t>(env_id);
+        }
+    } else if (!arguments_.read_env_ids(env_ids, env_ids_)) {
+        return false;
     }
-    env_ids_.resize(cursors_.num_envs());
-    for (std::size_t env_id = 0; env_id < env_ids_.size(); ++env_id) {
-        env_ids_[env_id] = static_cast<std::int32_t>(env_id);
+    const std::size_t count = env_ids_.size();
+    if (must_be_open ? cursors_.may_append(env_ids_.data(), count) : cursors_.are_known(env_ids_.data(), count)) {
+        return true;
     }
-    return true;
+    const bool are_stored = std::all_of(env_ids_.begin(), env_ids_.end(), [&](std::int32_t env_id) {
+        return env_id >= 0 && static_cast<std::size_t>(env_id) < cursors_.num_envs();
+    });
+    const bool are_known = cursors_.are_known(env_ids_.data(), count);
+    return arguments_.refuse_as({are_known ? "NO_OPEN_EPISODE" : are_stored ? "ENV_IDS_REPEATED" : "ENV_IDS_UNKNOWN"});
 }
 
 // `is_one`: the arrays lack the axis of environments.
-bool Planner::borrow(BorrowedArray Array::* rows, nb::handle given, RowPattern Array::* pattern, bool is_one) {
+bool Planner::borrow(BorrowedArray Array::* rows, nb::handle given, RowPattern Array::* pattern, const char* name,
+                     bool is_one) {
     if (!PyTuple_Check(given.ptr()) || nb::len(given) != arrays_.size()) {
-        return false;
+        return arguments_.refuse_as({"NO_TUPLE", name});
     }
     for (std::size_t number = 0; number < arrays_.size(); ++number) {
         Array& array = arrays_[number];
         BorrowedArray& borrowed = array.*rows;
-        if (!borrowed.borrow(PyTuple_GetItem(given.ptr(), static_cast<Py_ssize_t>(number))) ||
-            !(array.*pattern).fits(borrowed, env_ids_.size(), is_one) ||
-            (static_cast<std::size_t>(borrowed.view().ndim) == (array.*pattern).shape().size()) != is_one) {
-            return false;
+        const RowPattern& of_rows = array.*pattern;
+        PyObject* const item = PyTuple_GetItem(given.ptr(), static_cast<Py_ssize_t>(number));
+        const bool is_borrowed = borrowed.borrow_any(item);
+        const bool has_shape = is_borrowed && of_rows.fits_but_for_dtype(borrowed, env_ids_.size(), is_one) &&
+                               (borrowed.num_axes() == of_rows.shape().size()) == is_one;
+        const bool has_dtype = is_borrowed && borrowed.scalar() == of_rows.scalar();
+        if (has_shape && has_dtype) {
+            continue;
         }
+        if (item == Py_None) {
+            return arguments_.refuse_as({"NO_OBSERVATION", name, number});
+        }
+        const bool is_frame = pattern == &Array::frame;
+        const char* const of_shape = is_frame ? "FRAMES_SHAPE" : "OBSERVATION_SHAPE";
+        const char* const of_dtype = is_frame ? "FRAMES_DTYPE" : "OBSERVATION_DTYPE";
+        return arguments_.refuse_as({has_shape ? of_dtype : of_shape, name, number});
     }
     return true;
+}
+
+// Refuses observations of which some have the axis of environments and others lack it, before any other fault.
+void Planner::refuse_other_axes(nb::handle observations, nb::handle next_observations) {
+    const std::pair<const char*, nb::handle> both[] = {{"observation", observations},
+                                                       {"next_observation", next_observations}};
+    std::size_t num_more = 0;
+    for (std::size_t number = 0; number < arrays_.size(); ++number) {
+        for (const auto& [name, given] : both) {
+            BorrowedArray array;
+            if (!PyTuple_Check(given.ptr()) || nb::len(given) != arrays_.size()) {
+                return;
+            }
+            const nb::object item = given[number];
+            const std::size_t num_axes = arrays_[number].observation.shape().size();
+            const bool is_array = array.borrow_any(item);
+            if (number == 0 && given.is(observations)) {
+                num_more = is_array ? array.num_axes() - num_axes : 0;
+            }
+            if (item.is_none() || !is_array || array.num_axes() - num_axes > 1 ||
+                array.num_axes() - num_axes != num_more) {
+                arguments_.forget_refusal();
+                arguments_.refuse_as({item.is_none() ? "NO_OBSERVATION" : "AXES_DIFFER", name, number});
+                return;
+            }
+        }
+    }
 }
 
 // Compares the observations with the stacks and with each other; returns whether a row is unusual.

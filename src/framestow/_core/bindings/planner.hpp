@@ -30,8 +30,11 @@ public:
     Planner(const Planner&) = delete;
     Planner& operator=(const Planner&) = delete;
 
-    // They return none for an argument that breaks a rule or has a form that only Python converts; otherwise whether a
-    // row of the plan is unusual: it begins an episode by itself, or is a border.
+    // They return none for an argument that breaks a rule or has a form that only Python converts (`refusal` says why);
+    // otherwise whether a row of the plan is unusual: it begins an episode by itself, or is a border.
+    //
+    // Of two faults the first is named: of environments, of open episodes, of the observations of `add`, of actions,
+    // rewards, flags, extras, and of the frames of `append`.
     //
     // A tuple of arrays is one for each array of an observation; env_ids of none: all. A frame, or a whole observation,
     // of each environment. `are_whole`: whole ones also where begin and append take single frames.
@@ -50,6 +53,7 @@ public:
     nb::typed<nb::tuple, nb::any, nb::ellipsis> stacks() const;
     std::size_t nbytes() const;  // of the stacks
     const EnvCursors& cursors() const { return cursors_; }
+    const Refusal& refusal() const { return arguments_.refusal(); }
 
 protected:
     // Some rows of the plan, of one array: the episodes that begin, or the steps.
@@ -113,8 +117,10 @@ protected:
 
 private:
     std::nullopt_t no_plan();
-    bool read_envs(nb::handle env_ids);
-    bool borrow(BorrowedArray Array::* rows, nb::handle given, RowPattern Array::* pattern, bool is_one = false);
+    bool read_envs(nb::handle env_ids, bool must_be_open);
+    bool borrow(BorrowedArray Array::* rows, nb::handle given, RowPattern Array::* pattern, const char* name,
+                bool is_one = false);
+    void refuse_other_axes(nb::handle observations, nb::handle next_observations);
     bool compare();
     void compare_array(Array& array);
     StretchPadding padding_of(BorrowedArray Array::* rows, std::size_t row) const;

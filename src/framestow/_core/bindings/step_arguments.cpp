@@ -53,6 +53,10 @@ bool load_integer(const void* bytes, std::size_t index, Scalar scalar, std::int6
     }
 }
 
+bool is_integer(Scalar scalar) { return scalar >= Scalar::kS8 && scalar <= Scalar::kU64; }
+
+bool is_reward(Scalar scalar) { return is_integer(scalar) || scalar == Scalar::kF32 || scalar == Scalar::kF64; }
+
 // Returns false unless the number is finite in float32. A float64 that only rounding brings into range is refused.
 bool narrow(double number, float& value) {
     value = static_cast<float>(number);
@@ -163,13 +167,20 @@ void store_lowest(std::int64_t number, std::size_t num_bytes, std::uint8_t* out)
 
 }  // namespace
 
+std::optional<RefusalTuple> tuple_of(const Refusal& refusal) {
+    if (refusal.name == nullptr) {
+        return std::nullopt;
+    }
+    return nb::make_tuple(refusal.name, refusal.argument, refusal.array, refusal.row, refusal.element);
+}
+
 RowPattern::RowPattern(nb::handle array) : dtype_(array.attr("dtype")) {
     BorrowedArray borrowed;
     if (!borrowed.borrow(array)) {
         throw nb::type_error("a pattern is not an array: it must be a NumPy array whose first axis counts rows");
     }
     const Py_buffer& view = borrowed.view();
-    format_ = view.format;
+    scalar_ = borrowed.scalar();
     shape_.assign(view.shape + 1, view.shape + view.ndim);
     nb::list sides;
     for (const Py_ssize_t side : shape_) {
@@ -181,7 +192,7 @@ RowPattern::RowPattern(nb::handle array) : dtype_(array.attr("dtype")) {
 }
 
 bool RowPattern::fits(const BorrowedArray& array, std::size_t num_rows, bool is_one) const {
-    return fits_but_for_dtype(array, num_rows, is_one) && format_ == array.view().format;
+    return fits_but_for_dtype(array, num_rows, is_one) && scalar_ == array.scalar();
 }
 
 bool RowPattern::fits_but_for_dtype(const BorrowedArray& array, std::size_t num_rows, bool is_one) const {
@@ -195,12 +206,12 @@ nb::object RowPattern::new_rows(const nb::tuple& leading, void*& bytes) const {
     return new_array(leading + row_shape_, dtype_, bytes);
 }
 
-bool read_env_ids(nb::handle argument, std::vector<std::int32_t>& env_ids) {
+bool StepArguments::read_env_ids(nb::handle argument, std::vector<std::int32_t>& env_ids) {
     const bool is_one = PyLong_Check(argument.ptr());
     const Py_ssize_t count = is_one ? 1 : PyObject_Size(argument.ptr());
     if (count < 0) {
         PyErr_Clear();
-        return false;
+        return refuse_as({"ENV_IDS_FORM"});
     }
     env_ids.resize(static_cast<std::size_t>(count));
     std::int64_t env_id = 0;
@@ -209,11 +220,32 @@ bool read_env_ids(nb::handle argument, std::vector<std::int32_t>& env_ids) {
         return env_id >= 0 && env_id <= std::numeric_limits<std::int32_t>::max();
     };
     return read_each(
-        argument, env_ids.size(), is_one,
-        [&](PyObject* number, std::size_t row) { return integer_of(number, env_id) && keep(row); },
-        [&](const void* bytes, std::size_t index, std::size_t row, Scalar scalar) {
-            return load_integer(bytes, index, scalar, env_id) && keep(row);
-        });
+               argument, env_ids.size(), is_one,
+               [&](PyObject* number, std::size_t row) { return integer_of(number, env_id) && keep(row); },
+               [&](const void* bytes, std::size_t index, std::size_t row, Scalar scalar) {
+                   return (load_integer(bytes, index, scalar, env_id) && keep(row)) ||
+                          refuse_as({is_integer(scalar) ? "ENV_IDS_UNKNOWN" : "ENV_IDS_FORM"});
+               }) ||
+           refuse_as({"ENV_IDS_FORM"});
+}
+
+bool StepArguments::read_bits(ByteSpan bits, bool is_open, std::vector<std::uint8_t>& flags) {
+    for (std::size_t frame = 0; frame < bits.size; ++frame) {
+        const std::uint8_t of_frame = bits.bytes[frame];
+        if (of_frame == kBeginsEpisode) {
+            is_open = true;
+            continue;
+        }
+        if ((of_frame & ~(kTerminated | kTruncated | kBorder)) != 0) {
+            return refuse_as({"SEGMENT_BITS", "", 0, frame});
+        }
+        if (!is_open) {
+            return refuse_as({"SEGMENT_OUTSIDE", "", 0, frame});
+        }
+        flags.push_back(of_frame);
+        is_open = !ends_episode(of_frame);
+    }
+    return true;
 }
 
 bool read_flags(nb::handle argument, std::uint8_t bit, std::vector<std::uint8_t>& flags, bool is_one) {
@@ -254,7 +286,7 @@ StepArguments::StepArguments(nb::handle settings)
                                     ", one for each element of an action");
     }
     rules_.action = ActionLayout{action_pattern_.row_bytes(), !action_ranges_.empty(),
-                                 action_pattern_.format().find_first_of("bhilq") != std::string::npos,
+                                 action_pattern_.scalar() >= Scalar::kS8 && action_pattern_.scalar() <= Scalar::kS64,
                                  std::max<std::size_t>(action_ranges_.size(), 1)};
     action_dtype_ = rules_.action.is_counted ? Numpy<std::int64_t>::dtype() : stored_dtype_;
     for (const auto& [name, array] : nb::cast<nb::dict>(settings.attr("extras_like"))) {
@@ -268,30 +300,38 @@ StepArguments::StepArguments(nb::handle settings)
 bool StepArguments::read(std::size_t count, nb::handle actions, nb::handle rewards, nb::handle terminated,
                          nb::handle truncated, nb::handle extras, bool is_one) {
     flags_.assign(count, 0);
-    return read_fields(count, actions, rewards, extras, is_one) &&
-           read_flags(terminated, kTerminated, flags_, is_one) && read_flags(truncated, kTruncated, flags_, is_one);
+    return read_actions(actions, count, is_one) && read_rewards(rewards, count, is_one) &&
+           read_flag(terminated, kTerminated, "terminated", is_one) &&
+           read_flag(truncated, kTruncated, "truncated", is_one) && read_extras(extras, count, is_one);
 }
 
 bool StepArguments::read(std::vector<std::uint8_t> flags, nb::handle actions, nb::handle rewards, nb::handle extras) {
     flags_ = std::move(flags);
-    return read_fields(flags_.size(), actions, rewards, extras, false);
+    return read_actions(actions, flags_.size()) && read_rewards(rewards, flags_.size()) &&
+           read_extras(extras, flags_.size());
 }
 
-bool StepArguments::read_fields(std::size_t count, nb::handle actions, nb::handle rewards, nb::handle extras,
-                                bool is_one) {
-    return (rules_.action.is_counted ? read_counted_actions(actions, count, is_one)
-                                     : read_array_actions(actions, count, is_one)) &&
-           read_rewards(rewards, count, is_one) && read_columns(extras, count, is_one);
+bool StepArguments::read_flag(nb::handle argument, std::uint8_t bit, const char* name, bool is_one) {
+    return read_flags(argument, bit, flags_, is_one) || refuse_as({"FLAGS", name});
 }
 
 // Reads rewards that are finite in float32.
 bool StepArguments::read_rewards(nb::handle argument, std::size_t count, bool is_one) {
     rewards_.resize(count);
     return read_each(
-        argument, count, is_one, [&](PyObject* number, std::size_t row) { return reward_of(number, rewards_[row]); },
-        [&](const void* bytes, std::size_t index, std::size_t row, Scalar scalar) {
-            return load_reward(bytes, index, scalar, rewards_[row]);
-        });
+               argument, count, is_one,
+               [&](PyObject* number, std::size_t row) { return reward_of(number, rewards_[row]); },
+               [&](const void* bytes, std::size_t index, std::size_t row, Scalar scalar) {
+                   return load_reward(bytes, index, scalar, rewards_[row]) ||
+                          refuse_as({is_reward(scalar) ? "REWARD_NOT_FINITE" : "REWARDS_DTYPE", "", 0, row});
+               }) ||
+           refuse_as({"REWARDS_SHAPE"});
+}
+
+bool StepArguments::read_actions(nb::handle argument, std::size_t count, bool is_one) {
+    num_read_ = count;
+    return rules_.action.is_counted ? read_counted_actions(argument, count, is_one)
+                                    : read_array_actions(argument, count, is_one);
 }
 
 // Reads integers, each element within its range, and stores them in the integer type of the pattern.
@@ -308,27 +348,32 @@ bool StepArguments::read_counted_actions(nb::handle argument, std::size_t count,
         return action >= range.low && action <= range.high;
     };
     return read_each(
-        argument, count, is_one,
-        [&](PyObject* number, std::size_t row) { return integer_of(number, action) && keep(row); },
-        [&](const void* bytes, std::size_t index, std::size_t row, Scalar scalar) {
-            return load_integer(bytes, index, scalar, action) && keep(row);
-        });
+               argument, count, is_one,
+               [&](PyObject* number, std::size_t row) { return integer_of(number, action) && keep(row); },
+               [&](const void* bytes, std::size_t index, std::size_t row, Scalar scalar) {
+                   return (load_integer(bytes, index, scalar, action) && keep(row)) ||
+                          refuse_as({is_integer(scalar) ? "ACTION_OUTSIDE" : "ACTIONS_NO_INTEGERS", "", 0, row});
+               }) ||
+           refuse_as({"ACTIONS_SHAPE"});
 }
 
 bool StepArguments::read_action_rows(nb::handle argument, std::size_t count, bool is_one) {
     BorrowedArray array;
     if (!array.borrow(argument) || !action_pattern_.fits_but_for_dtype(array, count, is_one)) {
-        return false;
+        return refuse_as({"ACTIONS_SHAPE"});
     }
     const Scalar scalar = array.scalar();
+    if (!is_integer(scalar)) {
+        return refuse_as({"ACTIONS_NO_INTEGERS"});
+    }
     const std::size_t stored_bytes = action_pattern_.row_bytes() / action_ranges_.size();
     actions_.resize(count * action_pattern_.row_bytes());
     std::int64_t number = 0;
     for (std::size_t at = 0, element = 0; at < count * action_ranges_.size();
          ++at, element = at % action_ranges_.size()) {
-        const bool is_integer = load_integer(array.view().buf, at, scalar, number);
-        if (!is_integer || number < action_ranges_[element].low || number > action_ranges_[element].high) {
-            return false;
+        if (!load_integer(array.view().buf, at, scalar, number) || number < action_ranges_[element].low ||
+            number > action_ranges_[element].high) {
+            return refuse_as({"ACTION_OUTSIDE", "", 0, at / action_ranges_.size(), element});
         }
         store_lowest(number, stored_bytes, actions_.data() + at * stored_bytes);
     }
@@ -338,40 +383,48 @@ bool StepArguments::read_action_rows(nb::handle argument, std::size_t count, boo
 // Reads arrays of exactly the pattern; floats must be finite.
 bool StepArguments::read_array_actions(nb::handle argument, std::size_t count, bool is_one) {
     BorrowedArray array;
-    if (!array.borrow(argument) || !action_pattern_.fits(array, count, is_one)) {
-        return false;
+    if (!array.borrow_any(argument) || !action_pattern_.fits_but_for_dtype(array, count, is_one)) {
+        return refuse_as({"ACTIONS_SHAPE"});
     }
     const Scalar scalar = array.scalar();
-    const std::size_t num_elements = static_cast<std::size_t>(array.view().len / array.view().itemsize);
+    if (scalar != action_pattern_.scalar()) {
+        return refuse_as({"ACTIONS_DTYPE"});
+    }
+    const std::size_t num_elements = array.nbytes() / static_cast<std::size_t>(array.view().itemsize);
     for (std::size_t element = 0; element < num_elements; ++element) {
         if (!is_finite(array.view().buf, element, scalar)) {
-            return false;
+            return refuse_as({"ACTION_NOT_FINITE", "", 0, element / action_pattern_.num_elements()});
         }
     }
     const auto* bytes = array.values<const std::uint8_t>();
-    actions_.assign(bytes, bytes + array.view().len);
+    actions_.assign(bytes, bytes + array.nbytes());
     return true;
 }
 
 // Reads a dict with exactly one array per pattern (None if there are no patterns); any values are allowed.
-bool StepArguments::read_columns(nb::handle argument, std::size_t count, bool is_one) {
+bool StepArguments::read_extras(nb::handle argument, std::size_t count, bool is_one) {
+    num_read_ = count;
     if (argument.is_none()) {
-        return column_patterns_.empty();
+        return column_patterns_.empty() || refuse_as({"EXTRAS_MISSING"});
     }
-    if (!PyDict_Check(argument.ptr()) ||
-        static_cast<std::size_t>(PyDict_Size(argument.ptr())) != column_patterns_.size()) {
-        return false;
+    if (!PyDict_Check(argument.ptr())) {
+        return refuse_as({"EXTRAS_NO_DICT"});
+    }
+    if (static_cast<std::size_t>(PyDict_Size(argument.ptr())) != column_patterns_.size()) {
+        return has_all_extras(argument);
     }
     column_rows_.resize(count * columns_bytes_);
     std::size_t offset = 0;
-    for (const ColumnPattern& pattern : column_patterns_) {
-        PyObject* values = PyDict_GetItemWithError(argument.ptr(), pattern.name.ptr());
+    for (std::size_t number = 0; number < column_patterns_.size(); ++number) {
+        const RowPattern& pattern = column_patterns_[number].row;
+        PyObject* values = PyDict_GetItemWithError(argument.ptr(), column_patterns_[number].name.ptr());
         BorrowedArray array;
-        if (values == nullptr || !array.borrow(values) || !pattern.row.fits(array, count, is_one)) {
-            PyErr_Clear();  // a key that cannot be compared
-            return false;
+        if (values == nullptr || !array.borrow_any(values) || !pattern.fits(array, count, is_one)) {
+            return has_all_extras(argument) &&
+                   refuse_as(
+                       {pattern.fits_but_for_dtype(array, count, is_one) ? "EXTRA_DTYPE" : "EXTRA_SHAPE", "", number});
         }
-        const std::size_t bytes = pattern.row.row_bytes();
+        const std::size_t bytes = pattern.row_bytes();
         for (std::size_t row = 0; row < count; ++row) {
             std::memcpy(column_rows_.data() + row * columns_bytes_ + offset,
                         array.values<const std::uint8_t>() + row * bytes, bytes);
@@ -381,22 +434,39 @@ bool StepArguments::read_columns(nb::handle argument, std::size_t count, bool is
     return true;
 }
 
-nb::tuple StepArguments::arrays() const {
-    const std::size_t count = flags_.size();
+// Whether a dict has exactly the extras as keys.
+bool StepArguments::has_all_extras(nb::handle dict) {
+    std::size_t num_found = 0;
+    for (const ColumnPattern& pattern : column_patterns_) {
+        num_found += PyDict_GetItemWithError(dict.ptr(), pattern.name.ptr()) != nullptr ? 1 : 0;
+        PyErr_Clear();  // a key that cannot be compared
+    }
+    if (static_cast<std::size_t>(PyDict_Size(dict.ptr())) != num_found) {
+        return refuse_as({"EXTRAS_UNKNOWN"});
+    }
+    return num_found == column_patterns_.size() || refuse_as({"EXTRAS_MISSING"});
+}
+
+nb::object StepArguments::actions_array() const {
     void* bytes = nullptr;
-    nb::object actions = action_pattern_.new_rows(count, bytes);
+    nb::object actions = action_pattern_.new_rows(num_read_, bytes);
     std::copy(actions_.begin(), actions_.end(), static_cast<std::uint8_t*>(bytes));
+    return actions;
+}
+
+nb::dict StepArguments::extras_arrays() const {
+    void* bytes = nullptr;
     nb::dict extras;
     std::size_t offset = 0;
     for (const ColumnPattern& pattern : column_patterns_) {
-        extras[pattern.name] = pattern.row.new_rows(count, bytes);
-        for (std::size_t row = 0; row < count; ++row) {
+        extras[pattern.name] = pattern.row.new_rows(num_read_, bytes);
+        for (std::size_t row = 0; row < num_read_; ++row) {
             std::memcpy(static_cast<std::uint8_t*>(bytes) + row * pattern.row.row_bytes(),
                         column_rows_.data() + row * columns_bytes_ + offset, pattern.row.row_bytes());
         }
         offset += pattern.row.row_bytes();
     }
-    return nb::make_tuple(actions, to_array(rewards_), extras);
+    return extras;
 }
 
 TupleOf<WindowsTuple, StepFieldsTuple> StepArguments::new_columns(std::size_t size, std::size_t num_windows,

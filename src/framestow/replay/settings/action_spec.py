@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.checks import as_array, is_number
-from framestow.errors import InvalidSettingsError, InvalidStepError
-from framestow.interface import cached_property, clause
-from framestow.refusals import Refusal
+from framestow.checks import is_number
+from framestow.errors import InvalidSettingsError
+from framestow.interface import cached_property
 
 Bound = int | tuple[int, ...] | None
 INT64 = np.iinfo(np.int64)
@@ -169,39 +168,6 @@ class ActionSpec:
         if actions.dtype == np.uint64:  # NumPy compares uint64 with int64 as floats
             return (actions > INT64.max) | self.are_outside(np.minimum(actions, INT64.max).astype(np.int64))
         return (actions < bounds[..., 0]) | (actions > bounds[..., 1])
-
-    def check_actions(self, actions: npt.ArrayLike, num_steps: int) -> npt.NDArray[Any]:
-        """Return ``actions`` as stored, ``(num_steps, *shape)``; raise ``InvalidStepError`` if they break the spec."""
-        array = as_array("actions", actions, InvalidStepError)
-        if array.shape != (num_steps, *self.shape):
-            is_of_all = array.shape == self.shape and self.shape[:1] == (num_steps,)
-            way_out = "build the memory with env.single_action_space, " if is_of_all else ""
-            need, rows = clause(num_steps, "environment", "need"), (num_steps, *self.shape)
-            raise Refusal.ACTIONS_SHAPE.error(shape=array.shape, need=need, rows=rows, way_out=way_out)
-        if not array.size:
-            return np.zeros(array.shape, self.stored_dtype)
-        return self._check_integers(array) if self.is_counted else self._check_elements(array)
-
-    def _check_integers(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        if array.dtype.kind not in "iu":
-            raise Refusal.ACTIONS_NO_INTEGERS.error(dtype=array.dtype)
-        outside = np.argwhere(self.are_outside(array))
-        if outside.size:
-            row, *element = outside[0].tolist()
-            low, high = self.ranges[int(np.ravel_multi_index(element, self.shape)) if element else 0]
-            subject = f"element {', '.join(map(str, element))} runs" if element else "actions run"
-            raise Refusal.ACTION_OUTSIDE.error(action=array[row].tolist(), row=row, subject=subject, low=low, high=high)
-        return np.require(array, self.stored_dtype, ["C", "ALIGNED"])
-
-    def _check_elements(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        if not np.can_cast(array.dtype, self.dtype, "same_kind"):
-            raise Refusal.ACTIONS_DTYPE.error(dtype=array.dtype, stored=self.dtype)
-        with np.errstate(over="ignore"):  # a value too large for the dtype becomes infinite, and is refused below
-            stored = np.require(array, self.stored_dtype, ["C", "ALIGNED"])
-        if stored.dtype.kind == "f" and not np.isfinite(stored).all():
-            row = int(np.argwhere(~np.isfinite(stored))[0, 0])
-            raise Refusal.ACTION_NOT_FINITE.error(action=array[row], row=row)
-        return stored
 
 
 def _sides(shape: Sequence[int]) -> tuple[int, ...]:

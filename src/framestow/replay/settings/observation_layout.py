@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from framestow.checks import as_array, whole_number
-from framestow.errors import InvalidSettingsError, InvalidStepError
+from framestow.checks import whole_number
+from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import ArraySpec, FrameSpec
-from framestow.frames.observation_spec import ObservationSpec, as_native, observation_spec, refuse_none
+from framestow.frames.observation_spec import ObservationSpec, observation_spec
 from framestow.frames.stacking import join_channels
-from framestow.interface import cached_property, clause, listed
-from framestow.refusals import Refusal
+from framestow.interface import cached_property, listed
 
 MAX_STACK = 256  # frames; a stored step keeps its history in one byte
 PICTURE_SIDE = 32  # pixels; a picture has two axes of at least as many
@@ -225,49 +224,6 @@ class ObservationLayout:
         """Return the arrays of what ``begin`` and ``append`` take; errors call whole observations ``name``."""
         return self.frame_space.flatten(frames) if self.stores_as_given else self.spec.flatten(frames, name)
 
-    def as_rows(self, observations: Sequence[Any], next_observations: Sequence[Any]) -> tuple[Arrays, Arrays, bool]:
-        """Return arrays of both with the axis of environments, and whether it is new: they are of one environment.
-
-        The number of axes says whether they have it, never their sizes. The arrays are views if possible; ``check`` has
-        the other rules.
-
-        Raises:
-            InvalidStepError: another number of axes, or only some of the arrays have the axis.
-        """
-        rows: Arrays = []
-        next_rows: Arrays = []
-        num_more = -1
-        for array_spec, part, next_part in zip(self.arrays, observations, next_observations, strict=True):
-            array = part if type(part) is np.ndarray else _as_array("observation", array_spec, part)
-            following = (
-                next_part if type(next_part) is np.ndarray else _as_array("next_observation", array_spec, next_part)
-            )
-            num_axes = array_spec.num_axes
-            more = array.ndim - num_axes
-            if num_more < 0:
-                num_more = more
-            if not 0 <= more <= 1 or more != num_more or following.ndim - num_axes != more:
-                first = _as_array("observation", self.arrays[0], observations[0])
-                self._refuse_axes(array_spec, {"observation": array, "next_observation": following}, first, num_more)
-            rows.append(array if more else array[None])
-            next_rows.append(following if more else following[None])
-        return rows, next_rows, num_more == 0
-
-    def check(
-        self, parts: Sequence[Any], num_envs: int, name: str = "observation", *, has_env_axis: bool = True
-    ) -> Arrays:
-        """Return the arrays of observations in C order, ``(num_envs, *shape)``, copied only if necessary.
-
-        ``has_env_axis``: whether the caller gave the axis of environments, for messages.
-
-        Raises:
-            InvalidStepError: wrong shapes or dtypes.
-        """
-        return [
-            self._check_array(part, num_envs, array_spec, name, has_env_axis)
-            for part, array_spec in zip(parts, self.arrays, strict=True)
-        ]
-
     def has_axis_of(self, num_envs: int) -> bool:
         """Return whether the first axis of each array could be one of ``num_envs`` environments, 2 or more."""
         return num_envs > 1 and all(array.observed_shape[:1] == (num_envs,) for array in self.arrays)
@@ -288,61 +244,6 @@ class ObservationLayout:
             for stacks, part in zip(self.stacks, frames, strict=True)
         ]
         return self.spec.rebuild(parts)
-
-    def _check_array(
-        self, given: Any, num_envs: int, array_spec: ArraySpec, name: str, has_env_axis: bool
-    ) -> npt.NDArray[Any]:
-        frame = array_spec.frame
-        array = _as_array(name, array_spec, given)
-        observed = num_envs, *array_spec.observed_shape
-        if array.shape not in (observed, (num_envs, *frame.shape)):
-            shape = array.shape if has_env_axis else array.shape[1:]
-            self._refuse_shape(array_spec, f"{name}{array_spec.subscript}", shape, num_envs if has_env_axis else None)
-        if array.dtype != frame.dtype:
-            named = f"{name}{array_spec.subscript}"
-            raise Refusal.OBSERVATION_DTYPE.error(name=named, dtype=array.dtype, stored=frame.dtype)
-        return as_native(array, frame.dtype).reshape(observed)
-
-    def _refuse_axes(
-        self, array_spec: ArraySpec, arrays: Mapping[str, npt.NDArray[Any]], first: npt.NDArray[Any], num_more: int
-    ) -> NoReturn:
-        """Raise the error about two arrays by name, of which one has the axis of environments unlike the first."""
-        for name, array in arrays.items():
-            more = array.ndim - array_spec.num_axes
-            if more not in (0, 1):
-                self._refuse_shape(array_spec, f"{name}{array_spec.subscript}", array.shape)
-            if more != num_more:
-                kinds = ("several environments", "one") if more else ("one environment", "several")
-                raise Refusal.AXES_DIFFER.error(
-                    name=f"{name}{array_spec.subscript}",
-                    shape=array.shape,
-                    kind=kinds[0],
-                    first=f"observation{self.arrays[0].subscript}",
-                    first_shape=first.shape,
-                    first_kind=kinds[1],
-                )
-        raise AssertionError("all arrays have the axes of the first")
-
-    def _refuse_shape(
-        self, array_spec: ArraySpec, name: str, shape: tuple[int, ...], num_envs: int | None = None
-    ) -> NoReturn:
-        """Raise the error about an array; ``num_envs``: of so many environments, ``None`` if that is not known."""
-        observed = array_spec.observed_shape
-        takes = f"one environment takes {observed}, and n environments (n, {str(observed)[1:]}"
-        if num_envs is not None:
-            takes = f"{clause(num_envs, 'environment', 'take')} {(num_envs, *observed)}"
-        way_out = "give observations of the observation_space, of several environments along a first axis"
-        if self.takes_frames and observed[1:] in (shape, shape[1:]):
-            way_out = "give whole stacks, leave out stack= (it stacks frames of that space), or give single frames to "
-            way_out += "begin and append"
-        elif num_envs is not None and shape == observed and self.has_axis_of(num_envs):
-            way_out = ONE_ENVIRONMENT_S
-        raise Refusal.OBSERVATION_SHAPE.error(name=name, shape=shape, takes=takes, way_out=way_out)
-
-
-def _as_array(name: str, array_spec: ArraySpec, given: Any) -> npt.NDArray[Any]:
-    refuse_none(f"{name}{array_spec.subscript}", given)
-    return as_array(f"{name}{array_spec.subscript}", given, InvalidStepError)
 
 
 def find_stack(shape: tuple[int, ...]) -> Stacks | None:

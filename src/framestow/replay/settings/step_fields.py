@@ -16,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import BEGINS_EPISODE, BORDER, TAKEN, TERMINATED, TRUNCATED
-from framestow.checks import as_array, check_indices, check_rows, is_number, numpy_dtype
-from framestow.errors import InvalidSettingsError, InvalidStepError
-from framestow.interface import cached_property, clause, listed
-from framestow.refusals import Refusal
+from framestow.checks import is_number, numpy_dtype
+from framestow.errors import InvalidSettingsError
+from framestow.interface import cached_property
 from framestow.replay.reading.batch import Batch, SequenceBatch
 from framestow.replay.settings.action_spec import ActionSpec
 
@@ -162,50 +161,6 @@ class ExtrasSpec:
         """Return an array of zero steps, ``(0, *shape)``, for each name."""
         return {spec.name: np.empty((0, *spec.shape), spec.dtype) for spec in self.extras}
 
-    def check_extras(
-        self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int
-    ) -> dict[str, npt.NDArray[Any]] | None:
-        """Return ``extras`` as stored, ``(num_steps, *shape)`` each; raise ``InvalidStepError`` if they break the spec.
-
-        NaN and infinity are allowed. Values are cast if the cast loses nothing but float precision.
-        """
-        if extras is None and not self.extras:
-            return None
-        if extras is not None and not isinstance(extras, Mapping):
-            raise Refusal.EXTRAS_NO_DICT.error(given=extras)
-        given = {} if extras is None else extras
-        self._check_known(given)
-        self._check_complete(given)
-        return {spec.name: _check_values(spec, given[spec.name], num_steps) for spec in self.extras} or None
-
-    def check_changes(
-        self, indices: npt.ArrayLike, extras: Mapping[str, npt.ArrayLike]
-    ) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[Any]]]:
-        """Return indices without -1, and some of the extras as stored, with a row for each; raise as ``check_extras``.
-
-        Each is ``(*indices.shape, *shape)``.
-        """
-        if not isinstance(extras, Mapping):
-            raise Refusal.EXTRAS_NO_DICT.error(given=extras)
-        self._check_known(extras)
-        asked = check_indices(indices)
-        steps, changes = asked[asked != -1], {}
-        for spec in self.extras:
-            if spec.name in extras:
-                steps, rows = check_rows(indices, f"extra {spec.name!r}", extras[spec.name], spec.shape)
-                changes[spec.name] = _check_values(spec, rows, len(steps))
-        return steps, changes
-
-    def _check_known(self, given: Mapping[str, npt.ArrayLike]) -> None:
-        unknown = sorted(str(name) for name in given.keys() - set(self.names))
-        if unknown:
-            raise Refusal.EXTRAS_UNKNOWN.error(unknown=listed(unknown), stored=self.description)
-
-    def _check_complete(self, given: Mapping[str, npt.ArrayLike]) -> None:
-        missing = [name for name in self.names if name not in given]
-        if missing:
-            raise Refusal.EXTRAS_MISSING.error(missing=listed(missing), names=listed(self.names), first=missing[0])
-
 
 NO_EXTRAS = ExtrasSpec()
 
@@ -275,23 +230,3 @@ def _extra_spec(name: object, dtype: npt.DTypeLike | Summed) -> ExtraSpec:
             f"extra {name!r} is Summed of {whole}: a discounted sum has fractions; give Summed(np.float32)"
         )
     return ExtraSpec(name, element.name, tuple(int(side) for side in shape), is_summed)
-
-
-def _check_values(spec: ExtraSpec, values: npt.ArrayLike, num_steps: int) -> npt.NDArray[Any]:
-    array = as_array(f"extra {spec.name!r}", values, InvalidStepError)
-    if array.shape != (num_steps, *spec.shape):
-        need, rows = clause(num_steps, "environment", "need"), (num_steps, *spec.shape)
-        raise Refusal.EXTRA_SHAPE.error(name=spec.name, shape=array.shape, need=need, rows=rows)
-    dtype = np.dtype(spec.dtype)
-    if not array.size:
-        array = array.astype(dtype)  # NumPy takes an empty list for float64
-    are_integers = array.dtype.kind in "iu" and dtype.kind in "iu"
-    if not are_integers and not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise Refusal.EXTRA_DTYPE.error(name=spec.name, dtype=array.dtype, stored=dtype)
-    with np.errstate(over="ignore", invalid="ignore"):  # values out of range are refused below
-        stored = np.require(array, dtype, ["C", "ALIGNED"])
-    is_changed = stored != array if are_integers else np.isinf(stored) & ~np.isinf(array)
-    if is_changed.any():
-        index = tuple(np.argwhere(is_changed)[0].tolist())
-        raise Refusal.EXTRA_VALUE.error(name=spec.name, value=array[index], row=index[0], stored=dtype)
-    return stored
