@@ -150,8 +150,7 @@ def pack_commit(commit: Commit, state: bytes) -> tuple[Commit, bytes]:
 def write_packed(folder: Path, commit: Commit, content: bytes, files: FileSystem, *, is_copy: bool = False) -> None:
     """Write the bytes of a commit under its number, or as its copy, also in place of another one."""
     # The name says whose unfinished commit it is: the store's, whose id is listed before its first file.
-    front = commit_path(folder, commit.generation)
-    new = temporary_path(front.with_name(f"{front.name}.{commit.id}"))
+    new = temporary_path(folder / f"{commit_path(folder, commit.generation).name}.{commit.id}")
     write_atomically(commit_path(folder, commit.generation, is_copy=is_copy), content, files, new=new)
 
 
@@ -339,7 +338,7 @@ class StoredCommit(NamedTuple):
     front: bytes = b""
     """Its bytes before the state, if it is whole."""
     warning: str = ""
-    """What its reader is to be told: that it is read in place of a damaged one; or empty."""
+    """That it is read in place of a damaged one, for the caller; empty for any other."""
 
     @classmethod
     def read(cls, folder: Path, generation: int, files: FileSystem = DISK, *, is_copy: bool = False) -> StoredCommit:
@@ -406,9 +405,6 @@ class FolderContents:
     def __init__(self, folder: Path, files: FileSystem = DISK) -> None:
         self.folder, self._disk = folder, files
         self.names = files.names(folder)
-        numbers: set[int] = set()
-        self.copies: set[int] = set()
-        """Numbers of the commits that have a copy, whole or not."""
         self._there: set[tuple[int, bool]] = set()  # numbers, and whether it is the copy
         self._highest = 0, ""  # number of a commit, or of one that was begun, and the name of the file
         for name in self.names:
@@ -416,11 +412,10 @@ class FolderContents:
                 number, is_finished = int(match[1]), match.re is COMMIT_FILE
                 self._highest = max(self._highest, (number, name))
                 if is_finished:
-                    numbers.add(number)
                     self._there.add((number, bool(match[2])))
-                    if match[2]:
-                        self.copies.add(number)
-        self.numbers = sorted(numbers)
+        self.copies = {number for number, is_copy in self._there if is_copy}
+        """Numbers of the commits that have a copy, whole or not."""
+        self.numbers = sorted({number for number, _ in self._there})
         """Numbers of all commits and copies, ascending, whether their generations exist or not."""
         self._read: dict[tuple[int, bool], StoredCommit] = {}  # by number, and whether it is the copy
 

@@ -78,7 +78,7 @@ class StoredMemory(Closing):
         self.arrays = arrays
         """Arrays of the state."""
         self.warning = ""
-        """What whoever reads it is to be told: that it is read in place of another commit, or from a copy."""
+        """That it is read in place of another commit, or from a copy, for the caller; or empty."""
         # The folder, and the commit's path, for messages.
         self._folder, self._file = folder, str(commit_path(folder, commit.generation))
 

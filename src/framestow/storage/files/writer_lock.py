@@ -17,7 +17,7 @@ from pathlib import Path
 
 from framestow.errors import IncompatibleError
 from framestow.interface import Closing
-from framestow.storage.files.file_system import AppendFile, FileSystem, look_at, open_file, read_only_error
+from framestow.storage.files.file_system import AppendFile, FileSystem, ReadFile, open_file, read_only_error
 
 if sys.platform == "win32":
     import msvcrt
@@ -89,7 +89,7 @@ class WriterLock(Closing):
     def check(self) -> None:
         """Raise ``IncompatibleError`` unless the locked file still has its name: so the folder is the locked one."""
         try:
-            is_there = os.path.samestat(look_at(self.path), self._locked)
+            is_there = os.path.samestat(os.lstat(self.path), self._locked)
             fate = "replaced by another one"
         except (FileNotFoundError, NotADirectoryError):
             is_there, fate = False, "moved or removed"
@@ -138,8 +138,6 @@ class LockedFiles(FileSystem):
 
     def __init__(self, files: FileSystem, lock: WriterLock) -> None:
         self._files, self._lock = files, lock
-        for name in ("open_to_read", "sync_folder", "names", "status"):  # they change no name
-            setattr(self, name, getattr(files, name))
 
     def create(self, path: Path) -> AppendFile:
         """Check the lock, then as ``FileSystem.create``."""
@@ -165,6 +163,22 @@ class LockedFiles(FileSystem):
         """Check the lock, then as ``FileSystem.make_folder``."""
         self._lock.check()
         self._files.make_folder(path)
+
+    def open_to_read(self, path: Path) -> ReadFile:
+        """As ``FileSystem.open_to_read``."""
+        return self._files.open_to_read(path)
+
+    def sync_folder(self, folder: Path) -> None:
+        """As ``FileSystem.sync_folder``."""
+        self._files.sync_folder(folder)
+
+    def names(self, folder: Path) -> list[str]:
+        """As ``FileSystem.names``."""
+        return self._files.names(folder)
+
+    def status(self, path: Path) -> os.stat_result:
+        """As ``FileSystem.status``."""
+        return self._files.status(path)
 
 
 def check_lock(path: Path) -> None:
