@@ -311,6 +311,11 @@ def open_file(path: Path, flags: int) -> int:
     return descriptor
 
 
+def status_of_name(path: Path) -> os.stat_result:
+    """Return what has this name, without following it: a file, a link, or anything else."""
+    return os.lstat(path)
+
+
 def write_durably(path: Path, content: bytes, files: FileSystem = DISK) -> None:
     """Create a file whose content is on the disk on return; after an error the file is removed.
 

@@ -17,7 +17,14 @@ from pathlib import Path
 
 from framestow.errors import IncompatibleError
 from framestow.interface import Closing
-from framestow.storage.files.file_system import AppendFile, FileSystem, ReadFile, open_file, read_only_error
+from framestow.storage.files.file_system import (
+    AppendFile,
+    FileSystem,
+    ReadFile,
+    open_file,
+    read_only_error,
+    status_of_name,
+)
 
 if sys.platform == "win32":
     import msvcrt
@@ -89,7 +96,7 @@ class WriterLock(Closing):
     def check(self) -> None:
         """Raise ``IncompatibleError`` unless the locked file still has its name: so the folder is the locked one."""
         try:
-            is_there = os.path.samestat(os.lstat(self.path), self._locked)
+            is_there = os.path.samestat(status_of_name(self.path), self._locked)
             fate = "replaced by another one"
         except (FileNotFoundError, NotADirectoryError):
             is_there, fate = False, "moved or removed"
