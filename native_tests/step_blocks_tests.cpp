@@ -64,7 +64,7 @@ struct Play {
         const bool is_readable = first >= lost_before[at];
         const std::int64_t start = newest[at];
         std::int64_t index = kNoStep;
-        core.append(Steps{&env_id, &action, &reward, &flags, 1}, &index);
+        core.append(PlannedSteps{&env_id, &action, &reward, &flags, 1}, &index);
         CHECK(core.is_readable(index) == is_readable);
         ++newest[at];
         episodes[episode[at]].push_back(steps.size());

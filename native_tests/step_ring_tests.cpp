@@ -103,7 +103,7 @@ public:
         std::vector<std::int64_t> indices(env_ids.size());
         const std::int64_t first = ring_.next_index();
         ring_.append(
-            Steps{env_ids.data(), actions.data(), rewards.data(), flags.data(), env_ids.size(), columns.data()},
+            PlannedSteps{env_ids.data(), actions.data(), rewards.data(), flags.data(), env_ids.size(), columns.data()},
             indices.data());
         for (std::size_t row = 0; row < indices.size(); ++row) {
             CHECK(indices[row] == first + static_cast<std::int64_t>(row));

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from framestow.cli import main
-from framestow.cli.printing import drop_failed_output, print_line
+from framestow.cli.printing import discard_failed_output, print_line
 from framestow.training import listeners
 from framestow.training.checkpoint import newest_checkpoint
 
@@ -24,7 +24,7 @@ def test_text_for_a_closed_pipe_is_dropped_and_said_once() -> None:
     closed = []
     with open(write, "w") as pipe:
         console = Console(file=pipe)
-        with drop_failed_output(console, lambda: closed.append(True)):
+        with discard_failed_output(console, lambda: closed.append(True)):
             print_line(console, "nobody reads this")
             print_line(console, "nor this")
 
@@ -39,7 +39,7 @@ def test_text_for_a_closed_terminal_is_dropped() -> None:
         with pytest.raises(OSError, match="Input/output error"):
             Console(file=terminal).print("shown by nothing")
         console = Console(file=terminal)
-        with drop_failed_output(console, lambda: closed.append(True)):
+        with discard_failed_output(console, lambda: closed.append(True)):
             print_line(console, "nor this")
         print_line(console, "nor what follows the training")
 
@@ -58,7 +58,7 @@ class _FillingDisk(io.StringIO):
 def test_text_is_printed_again_once_the_disk_has_space() -> None:
     file = _FillingDisk()
     console = Console(file=file)
-    with drop_failed_output(console, on_closed_pipe=lambda: None):
+    with discard_failed_output(console, on_closed_pipe=lambda: None):
         print_line(console, "lost")
         file.is_full = False
         print_line(console, "printed")

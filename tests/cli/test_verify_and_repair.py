@@ -94,7 +94,7 @@ def test_a_dry_run_prints_the_changes_that_a_repair_makes(saved, capsys):
     done = capsys.readouterr().out
 
     for line in (
-        f"{name}: 1 block is dropped, and no generation names the file any more",
+        f"{name}: 1 block is left out, and no generation names the file any more",
         "generation 2 keeps 1,076 transitions and loses 1,024",
         "the intact data is copied into new files\n",
     ):

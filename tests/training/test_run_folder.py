@@ -85,7 +85,7 @@ def test_nothing_of_a_run_is_written_or_removed_in_another_folder_at_its_path(tm
             lambda: table.take(EpisodeEnded(1, 80, 0, 1.0, 11)),
             lambda: folder.change_settings(Settings("Pong")),
             folder.remove_unfinished,
-            folder.discard,
+            folder.remove_unstarted,
         ):
             with pytest.raises(IncompatibleError, match=r"^run folder .*: its folder was moved or removed"):
                 change()

@@ -265,14 +265,14 @@ void FrameStore::seal(EnvFrames& env) {
         env.raw = StoredSegment{};
         --num_raw_;
     }
-    drop_open(env);
+    empty_open(env);
     if (format_.is_raw && !stays) {
         empty_sparse_blocks();  // the raw segment left a hole that the next ones may not fill
     }
 }
 
 // Empties the open segment. Only readers that hold the gate use its bytes.
-void FrameStore::drop_open(EnvFrames& env) {
+void FrameStore::empty_open(EnvFrames& env) {
     env.open.clear();
     if (env.raw.size > 0) {
         arena_.release(env.raw);
@@ -336,8 +336,8 @@ bool FrameStore::has_any(std::int64_t env_id, const Numbers& numbers) const {
 
 std::int64_t FrameStore::retire(std::size_t env_id, const Numbers& numbers) {
     SealedSegments& sealed = envs_[env_id].sealed;
-    const std::size_t num_dropped = sealed.count(numbers.first, numbers.before);
-    retired_.reserve(num_dropped);
+    const std::size_t num_retired = sealed.count(numbers.first, numbers.before);
+    retired_.reserve(num_retired);
     const SnapshotLedger::Ticket retirement = snapshots_.retire();
     sealed.remove(numbers.first, numbers.before, [&](std::int64_t number, const SegmentPlace& place) {
         retired_.add(retirement, env_id, number, place);
@@ -346,7 +346,7 @@ std::int64_t FrameStore::retire(std::size_t env_id, const Numbers& numbers) {
     });
     free_unreferenced();
     empty_sparse_blocks();
-    return static_cast<std::int64_t>(num_dropped) * frames_per_segment_;
+    return static_cast<std::int64_t>(num_retired) * frames_per_segment_;
 }
 
 // Moves segments out of sparse blocks, which eviction out of order leaves, beside snapshots too: these continue
@@ -479,7 +479,7 @@ void FrameStore::restore(std::int64_t env_id, std::int64_t number, ByteSpan segm
             reopen(env, view);
         } catch (...) {
             env.open_number = next;
-            drop_open(env);
+            empty_open(env);
             throw;
         }
         num_open_ += view.header.num_frames;

@@ -228,7 +228,7 @@ private:
     void begin_segment(EnvFrames& env);
     void seal(EnvFrames& env);
     SegmentOwner owner_of_open(const EnvFrames& env) const;
-    void drop_open(EnvFrames& env);
+    void empty_open(EnvFrames& env);
     std::size_t commit_charge(std::size_t num_frames) const;
     std::size_t charged_size(const SegmentPlace& place) const;
     std::size_t charged_size_in_file(const FilePlace& place) const;

@@ -25,7 +25,7 @@ std::vector<std::int64_t> ChangedSlots::first_slots(std::size_t most) {
     return slots;
 }
 
-void ChangedSlots::forget_first() {
+void ChangedSlots::remove_first() {
     std::size_t num_spans = 0;
     for (; num_spans < spans_.size() && num_given_ > 0; ++num_spans) {
         Span& span = spans_[num_spans];

@@ -41,7 +41,7 @@ public:
     std::vector<std::int64_t> first_slots(std::size_t most);
 
     // Removes the slots that first_slots returned last. No slot may have been added since.
-    void forget_first();
+    void remove_first();
 
 private:
     static constexpr std::size_t kOpenSpans = 4;    // newest ones may be extended: steps enter and leave alternately

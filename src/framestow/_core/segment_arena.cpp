@@ -119,7 +119,7 @@ void SegmentArena::open_block(std::size_t wanted_bytes) {
     blocks_.push_back(std::make_unique<ArenaBlock>(size, blocks_.size()));
     ArenaBlock* const before = std::exchange(current_, blocks_.back().get());
     if (before != nullptr && before->num_live == 0) {
-        drop_block(before);
+        release_block(before);
     }
 }
 
@@ -138,17 +138,17 @@ void SegmentArena::release(const StoredSegment& segment) {
     if (block == current_) {
         current_ = nullptr;
     }
-    drop_block(block);
+    release_block(block);
 }
 
-void SegmentArena::drop_block(ArenaBlock* block) {
-    const std::unique_ptr<ArenaBlock> dropped = std::move(blocks_[block->place]);
-    if (dropped->place + 1 != blocks_.size()) {
-        blocks_.back()->place = dropped->place;
-        blocks_[dropped->place] = std::move(blocks_.back());
+void SegmentArena::release_block(ArenaBlock* block) {
+    const std::unique_ptr<ArenaBlock> released = std::move(blocks_[block->place]);
+    if (released->place + 1 != blocks_.size()) {
+        blocks_.back()->place = released->place;
+        blocks_[released->place] = std::move(blocks_.back());
     }
     blocks_.pop_back();
-    nbytes_ -= dropped->touched;
+    nbytes_ -= released->touched;
 }
 
 SegmentArena::Sparse SegmentArena::sparsest() const {

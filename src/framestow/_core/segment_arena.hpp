@@ -75,7 +75,7 @@ public:
 private:
     std::size_t block_bytes(std::size_t live_bytes) const;
     void open_block(std::size_t wanted_bytes);
-    void drop_block(ArenaBlock* block);
+    void release_block(ArenaBlock* block);
 
     std::size_t least_block_bytes_;                    // blocks grow with the live bytes, from this size on
     std::vector<std::unique_ptr<ArenaBlock>> blocks_;  // every block with a stored segment, and current_

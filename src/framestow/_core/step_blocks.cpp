@@ -49,8 +49,9 @@ Eviction StepBlocks::evict(std::size_t order) {
     free_ranges_.insert(range);
     by_segment_[leaving->env_id].erase(leaving->segment);
     stop_touching(leaving->env_id, first, first + rules_.segment_frames);
-    starts_.drop_within(leaving->env_id, first, first + rules_.segment_frames,
-                        [&](std::int64_t from, std::int64_t until) { return has_steps(leaving->env_id, from, until); });
+    starts_.remove_within(
+        leaving->env_id, first, first + rules_.segment_frames,
+        [&](std::int64_t from, std::int64_t until) { return has_steps(leaving->env_id, from, until); });
     if (++num_evicted_ > kFewEvicted && num_evicted_ > blocks_.size() / 2) {
         compact();
     }

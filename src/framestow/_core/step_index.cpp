@@ -15,16 +15,16 @@ void UnsampleableIndices::add(const std::vector<std::int64_t>& ascending) {
     all.reserve(size() + ascending.size());
     std::set_union(begin(), end(), ascending.begin(), ascending.end(), std::back_inserter(all));
     indices_ = std::move(all);
-    num_dropped_ = 0;
+    num_removed_ = 0;
 }
 
 void UnsampleableIndices::remove(const std::vector<std::int64_t>& ascending) {
     if (std::equal(ascending.begin(), ascending.end(), begin())) {
-        num_dropped_ += ascending.size();
+        num_removed_ += ascending.size();
         compact();
         return;
     }
-    const auto from = std::lower_bound(indices_.begin() + static_cast<std::ptrdiff_t>(num_dropped_), indices_.end(),
+    const auto from = std::lower_bound(indices_.begin() + static_cast<std::ptrdiff_t>(num_removed_), indices_.end(),
                                        ascending.front());
     auto leaving = ascending.begin();
     indices_.erase(std::remove_if(from, indices_.end(),
@@ -36,17 +36,17 @@ void UnsampleableIndices::remove(const std::vector<std::int64_t>& ascending) {
                    indices_.end());
 }
 
-void UnsampleableIndices::drop_before(std::int64_t oldest) {
-    while (num_dropped_ < indices_.size() && indices_[num_dropped_] < oldest) {
-        ++num_dropped_;
+void UnsampleableIndices::remove_before(std::int64_t oldest) {
+    while (num_removed_ < indices_.size() && indices_[num_removed_] < oldest) {
+        ++num_removed_;
     }
     compact();
 }
 
 void UnsampleableIndices::compact() {
-    if (num_dropped_ > 64 && num_dropped_ > indices_.size() / 2) {
-        indices_.erase(indices_.begin(), indices_.begin() + static_cast<std::ptrdiff_t>(num_dropped_));
-        num_dropped_ = 0;
+    if (num_removed_ > 64 && num_removed_ > indices_.size() / 2) {
+        indices_.erase(indices_.begin(), indices_.begin() + static_cast<std::ptrdiff_t>(num_removed_));
+        num_removed_ = 0;
         if (indices_.capacity() > kManyIndices && indices_.capacity() / 2 >= indices_.size()) {
             indices_.shrink_to_fit();
         }

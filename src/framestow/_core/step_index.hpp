@@ -151,9 +151,9 @@ private:
 // at the front. Otherwise a rank takes log2(size) comparisons.
 class UnsampleableIndices {
 public:
-    std::size_t size() const { return indices_.size() - num_dropped_; }
+    std::size_t size() const { return indices_.size() - num_removed_; }
     std::size_t nbytes() const { return indices_.capacity() * sizeof(std::int64_t); }
-    const std::int64_t* begin() const { return indices_.data() + num_dropped_; }
+    const std::int64_t* begin() const { return indices_.data() + num_removed_; }
     const std::int64_t* end() const { return indices_.data() + indices_.size(); }
 
     bool contains(std::int64_t index) const { return size() != 0 && index >= *begin() && is_among(index); }
@@ -168,7 +168,7 @@ public:
     void remove(const std::vector<std::int64_t>& ascending);
 
     // Removes all indices below `oldest`.
-    void drop_before(std::int64_t oldest);
+    void remove_before(std::int64_t oldest);
 
     // Returns the sampleable index of that rank, counted from `oldest`. No index below `oldest` is present.
     std::int64_t sampleable(std::int64_t oldest, std::int64_t rank) const {
@@ -181,7 +181,7 @@ private:
     void compact();
 
     std::vector<std::int64_t> indices_;  // ascending
-    std::size_t num_dropped_ = 0;        // at the front, already removed
+    std::size_t num_removed_ = 0;        // at the front, already removed
 };
 
 constexpr std::int64_t kNoPosition = -1;
@@ -210,13 +210,13 @@ public:
     void push(std::size_t env_id, std::int64_t position) { starts_of_[env_id].positions.push_back(position); }
 
     // Removes the starts that only steps below `position` needed.
-    void drop_before(std::size_t env_id, std::int64_t position) {
+    void remove_before(std::size_t env_id, std::int64_t position) {
         Starts& starts = starts_of_[env_id];
-        const std::size_t num_dropped = starts.num_dropped;
+        const std::size_t num_removed = starts.num_removed;
         while (starts.size() > 1 && starts.begin()[1] <= position + 1) {  // the frame before a start starts no step
-            ++starts.num_dropped;
+            ++starts.num_removed;
         }
-        if (starts.num_dropped != num_dropped) {
+        if (starts.num_removed != num_removed) {
             starts.compact();
         }
     }
@@ -224,7 +224,7 @@ public:
     // Removes the starts that only steps from `first` up to, excluding, `before` needed. `has_steps(from, until)`
     // returns whether a stored step starts in from <= position < until.
     template <typename HasSteps>
-    void drop_within(std::size_t env_id, std::int64_t first, std::int64_t before, HasSteps has_steps);
+    void remove_within(std::size_t env_id, std::int64_t first, std::int64_t before, HasSteps has_steps);
 
     // Returns where the episode of the frame at `position` begins; kNoPosition if unknown.
     std::int64_t start_of(std::size_t env_id, std::int64_t position) const {
@@ -256,16 +256,16 @@ public:
 private:
     struct Starts {
         std::vector<std::int64_t> positions;
-        std::size_t num_dropped = 0;  // at the front
+        std::size_t num_removed = 0;  // at the front
 
-        std::size_t size() const { return positions.size() - num_dropped; }
-        const std::int64_t* begin() const { return positions.data() + num_dropped; }
+        std::size_t size() const { return positions.size() - num_removed; }
+        const std::int64_t* begin() const { return positions.data() + num_removed; }
         const std::int64_t* end() const { return positions.data() + positions.size(); }
 
         void compact() {
-            if (num_dropped > 64 && num_dropped > positions.size() / 4) {
-                positions.erase(positions.begin(), positions.begin() + static_cast<std::ptrdiff_t>(num_dropped));
-                num_dropped = 0;
+            if (num_removed > 64 && num_removed > positions.size() / 4) {
+                positions.erase(positions.begin(), positions.begin() + static_cast<std::ptrdiff_t>(num_removed));
+                num_removed = 0;
             }
         }
     };
@@ -274,7 +274,7 @@ private:
 };
 
 template <typename HasSteps>
-void EpisodeStarts::drop_within(std::size_t env_id, std::int64_t first, std::int64_t before, HasSteps has_steps) {
+void EpisodeStarts::remove_within(std::size_t env_id, std::int64_t first, std::int64_t before, HasSteps has_steps) {
     Starts& starts = starts_of_[env_id];
     const std::size_t count = starts.size();
     const std::int64_t* const begin = starts.begin();
@@ -286,7 +286,7 @@ void EpisodeStarts::drop_within(std::size_t env_id, std::int64_t first, std::int
     const std::size_t lowest = behind_first == 0 ? 0 : behind_first - 1;
     const auto behind = static_cast<std::size_t>(std::lower_bound(begin, begin + count, before) - begin);
     const std::size_t highest = std::min(behind + 1, count);
-    std::size_t kept = starts.num_dropped + lowest;
+    std::size_t kept = starts.num_removed + lowest;
     bool had_any = lowest > 0 && has_any(lowest - 1);
     for (std::size_t episode = lowest; episode < highest; ++episode) {
         const std::int64_t start = begin[episode];
@@ -297,7 +297,7 @@ void EpisodeStarts::drop_within(std::size_t env_id, std::int64_t first, std::int
         had_any = has;
     }
     const auto from = starts.positions.begin() + static_cast<std::ptrdiff_t>(kept);
-    starts.positions.erase(from, starts.positions.begin() + static_cast<std::ptrdiff_t>(starts.num_dropped + highest));
+    starts.positions.erase(from, starts.positions.begin() + static_cast<std::ptrdiff_t>(starts.num_removed + highest));
 }
 
 struct StepStart {

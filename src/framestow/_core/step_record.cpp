@@ -66,7 +66,7 @@ std::size_t StepRecords::record_bytes(std::size_t num_envs, const StepRules& rul
     return std::accumulate(rules.column_bytes.begin(), rules.column_bytes.end(), without_columns);
 }
 
-void StepRecords::write(std::uint8_t* record, const Steps& steps, std::size_t row, std::int64_t position,
+void StepRecords::write(std::uint8_t* record, const PlannedSteps& steps, std::size_t row, std::int64_t position,
                         std::int64_t history, std::uint8_t more_flags) const {
     const auto env_id = static_cast<std::uint32_t>(steps.env_ids[row]);
     store(record + kPositionAt,

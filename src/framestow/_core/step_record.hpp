@@ -46,7 +46,7 @@ struct StepRules {
     std::int64_t n_step = 1;                     // rewards in a return, fewer at an episode's end
 };
 
-struct Steps {  // one step of each of `count` environments; actions in their stored form
+struct PlannedSteps {  // one step of each of `count` environments; actions in their stored form
     const std::int32_t* env_ids;
     const std::uint8_t* actions;
     const float* rewards;
@@ -101,8 +101,8 @@ public:
     std::size_t bytes() const { return record_bytes_; }
 
     // Writes step `row` of `steps`, which starts at `position`.
-    void write(std::uint8_t* record, const Steps& steps, std::size_t row, std::int64_t position, std::int64_t history,
-               std::uint8_t more_flags) const;
+    void write(std::uint8_t* record, const PlannedSteps& steps, std::size_t row, std::int64_t position,
+               std::int64_t history, std::uint8_t more_flags) const;
 
     // Returns whether these bytes are of the reward or of the extra fields, which may change in a stored step.
     bool may_change(std::size_t offset, std::size_t count) const;

@@ -211,10 +211,10 @@ void StepRing::evict_before(std::int64_t until, std::vector<Eviction>& evictions
             has_evicted_lost_ = has_evicted_lost_ || records_.is_placeholder(slot(oldest_));
         }
         first_steps_[env_id] = std::max(first_steps_[env_id], before + rules_.stack - 1);
-        starts_.drop_before(env_id, first_steps_[env_id]);
+        starts_.remove_before(env_id, first_steps_[env_id]);
     }
     if (unsampleable_.size() != 0) {
-        unsampleable_.drop_before(oldest_);
+        unsampleable_.remove_before(oldest_);
     }
 }
 

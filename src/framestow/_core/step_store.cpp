@@ -36,7 +36,7 @@ void StepStore::close_episodes() {
     }
 }
 
-void StepStore::append(const Steps& steps, std::int64_t* indices) {
+void StepStore::append(const PlannedSteps& steps, std::int64_t* indices) {
     const bool are_complete = pending_.is_unused();
     for (std::size_t row = 0; row < steps.count; ++row) {
         const auto env_id = static_cast<std::size_t>(steps.env_ids[row]);

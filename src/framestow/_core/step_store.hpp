@@ -102,7 +102,7 @@ public:
     virtual void evict_next(std::vector<Eviction>& evictions) = 0;
 
     // Appends steps that passed cursors().may_append() and fit the capacity; writes their indices.
-    void append(const Steps& steps, std::int64_t* indices);
+    void append(const PlannedSteps& steps, std::int64_t* indices);
 
     // Writes transitions, with two windows each, until the first one that is not sampleable; returns how many.
     std::size_t resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;

@@ -129,8 +129,7 @@ std::atomic<WorkerPool*> shared_pool{nullptr};
 
 #ifdef FRAMESTOW_POSIX_THREADS
 // A forked child has none of its parent's threads, and another thread may have held the parent's mutex.
-[[maybe_unused]] const int forget_pool_in_children =
-    pthread_atfork(nullptr, nullptr, [] { shared_pool.store(nullptr); });
+[[maybe_unused]] const int leave_pool_to_parent = pthread_atfork(nullptr, nullptr, [] { shared_pool.store(nullptr); });
 #endif
 
 WorkerPool& pool_of_this_process() {

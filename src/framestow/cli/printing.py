@@ -2,7 +2,7 @@
 
 Names and labels in files of others may have control characters, which a terminal obeys, and ``[tags]``, which rich
 reads. Every text, table, progress display and warning of a command passes here; an error is one line of
-``output``. ``drop_failed_output`` lets a program go on whose output cannot be printed any more.
+``output``. ``discard_failed_output`` lets a program go on whose output cannot be printed any more.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def library_messages(console: Console) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def drop_failed_output(console: Console, on_closed_pipe: Callable[[], None]) -> Iterator[None]:
-    """Within its ``with`` block, drop what cannot be printed instead of raising.
+def discard_failed_output(console: Console, on_closed_pipe: Callable[[], None]) -> Iterator[None]:
+    """Within its ``with`` block, discard what cannot be printed instead of raising.
 
     The terminal may be closed, the disk full, or the reader of a pipe gone, which also calls ``on_closed_pipe``.
     """

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from framestow.cli.printing import ProgressDisplay, drop_failed_output, print_line, print_named, print_warning
+from framestow.cli.printing import ProgressDisplay, discard_failed_output, print_line, print_named, print_warning
 from framestow.envs import Recorder, make_atari
 from framestow.envs.atari.presets import find_preset
 from framestow.errors import FramestowError, InvalidSettingsError
@@ -77,7 +77,7 @@ def train(options: TrainOptions, console: Console) -> int:
         if options.resume:
             folder.change_settings(settings)
         else:
-            unless_started.callback(folder.discard)
+            unless_started.callback(folder.remove_unstarted)
         run = _start(folder, options.address, console)
         unless_started.pop_all()
         try:
@@ -150,7 +150,11 @@ def _train_until_stopped(run: TrainingRun, folder: RunFolder, console: Console, 
             warn("stopping: saving the run; press Ctrl-C again to stop without saving")
         return interruption.is_requested
 
-    with Interruption() as interruption, drop_failed_output(console, interruption.request), warnings.catch_warnings():
+    with (
+        Interruption() as interruption,
+        discard_failed_output(console, interruption.request),
+        warnings.catch_warnings(),
+    ):
         # `LostEpisodeWarnings` prints the same, and the progress display does not overwrite it.
         warnings.filterwarnings("ignore", ".*it is replaced", RuntimeWarning)
         listeners: list[Listener] = [

@@ -411,7 +411,7 @@ class PendingRows:
         raise error
 
     def stop(self) -> None:
-        """Count the draw as done; its rows are dropped when they come."""
+        """Count the draw as done; its rows are discarded when they come."""
         with self._group.lock:
             if self._is_open:
                 self._is_open = False

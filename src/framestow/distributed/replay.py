@@ -6,7 +6,7 @@ A save has the stores of the shards, and manifests that say which of their gener
         shard-0/, shard-1/, …   the stores of the shards (docs/saving.md)
         MANIFEST.000007         generation 7: the generation of each shard, the counts and the random generator
 
-A manifest is written after all shards have saved, and older generations are deleted after that. So a crash at any
+A manifest is written after all shards have saved, and older generations are removed after that. So a crash at any
 moment leaves a generation whose shards are all complete.
 """
 
@@ -368,7 +368,7 @@ class ShardedReplay(StepCalls, ReadCalls, LacksCalls, Closing):
         return generation
 
     def prune(self, path: str | Path, generation: int) -> None:
-        """Delete the generations before ``generation`` from the folder ``path``."""
+        """Remove the generations before ``generation`` from the folder ``path``."""
         folder = folder_path("path", path).resolve()
         of_shards, _ = read_generation(folder, generation, self.num_shards)
         self.group.call_each("prune", lambda number: of_shards[number])
@@ -460,7 +460,7 @@ def memory_folders(folder: Path) -> list[Path]:
 
 
 def keep_only(folder: Path, generation: int) -> None:
-    """Delete all generations of a memory but ``generation``; of a replay, also those of its shards."""
+    """Remove all generations of a memory but ``generation``; of a replay, also those of its shards."""
     if is_sharded(folder):
         for of_shard in read_generation(folder, generation)[0]:
             keep_only_in_store(*of_shard)
@@ -470,7 +470,7 @@ def keep_only(folder: Path, generation: int) -> None:
 
 
 def start_over(folder: Path, *, keeps_pinned: bool) -> None:
-    """Delete all generations of a memory, of a replay and of its shards; raises as ``start_over`` of a store."""
+    """Remove all generations of a memory, of a replay and of its shards; raises as ``start_over`` of a store."""
     for one in memory_folders(folder):
         start_over_in_store(one, keeps_pinned=keeps_pinned)
     if is_sharded(folder):
@@ -478,7 +478,7 @@ def start_over(folder: Path, *, keeps_pinned: bool) -> None:
 
 
 def _remove_manifests(folder: Path, numbers: list[int]) -> None:
-    """Delete these manifests, except those that framestow did not write or that are damaged."""
+    """Remove these manifests, except those that framestow did not write or that are damaged."""
     for number in numbers:
         with contextlib.suppress(DamagedDataError, IncompatibleError):
             read_manifest(folder, KIND, VERSION, generation=number)

@@ -319,7 +319,7 @@ class Shard:
         return self.memory.save(path, keep_previous=True), self.answer()
 
     def prune(self, path: Path, generation: int) -> None:
-        """Delete the generations before ``generation`` from the folder ``path``."""
+        """Remove the generations before ``generation`` from the folder ``path``."""
         self.memory.prune(path, generation)
 
     def close(self) -> None:

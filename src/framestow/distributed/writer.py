@@ -130,7 +130,7 @@ class ShardWriter(StepCalls):
 
     ``begin``, ``append`` and ``add`` pack frames in a chunk for each environment. A full chunk is sent: up to
     ``max_in_flight`` calls are in flight to each shard, then the writer waits for the oldest. A call that fails is
-    repeated until the shard is back; chunks that it has already are dropped there. A shard that came back without the
+    repeated until the shard is back; chunks that it has already are ignored there. A shard that came back without the
     steps before a chunk gets the observation before it, so that every sampled stack is one that the policy saw.
 
     Environments are numbered from 0 within the writer, up to ``num_envs`` - 1. A copy that is sent to another process

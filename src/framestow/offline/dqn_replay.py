@@ -124,15 +124,15 @@ class DqnReplay:
     def import_into(self, memory: ReplayMemory, progress: Progress = no_progress) -> Transferred:
         """Append all transitions to environment 0 of ``memory``, with some hundreds of frames in RAM at a time.
 
-        An episode that is open at the end stays open.
+        An episode that is open at the end stays open. After an error, do not use the memory: it has a part of the data.
 
         Arguments:
             memory: Memory of single frames that the transitions are appended to.
             progress: Called with the bytes of the files that are done, and their total.
 
         Raises:
-            DamagedDataError: a file is damaged. Some damage is only detected at its end; then discard the memory.
-            IncompatibleError: an episode ends without a terminal (``Checkpoint.may_end_unmarked``); discard the memory.
+            DamagedDataError: a file is damaged. Some damage is only found at its end.
+            IncompatibleError: an episode ends without a terminal (``Checkpoint.may_end_unmarked``).
         """
         check_transfer(memory, progress)
         importer = _SlotImporter(memory, self.padding)

@@ -852,7 +852,7 @@ class ReplayMemory(MemoryProperties, Closing):
         return self.inner.store_in(folder).save(keep_previous)
 
     def prune(self, path: str | PathLike[str], generation: int) -> None:
-        """Delete the generations before ``generation`` from the folder ``path``.
+        """Remove the generations before ``generation`` from the folder ``path``.
 
         >>> import tempfile
         >>> from framestow import FrameSpec, ReplayMemory
@@ -968,7 +968,7 @@ class ReplayMemory(MemoryProperties, Closing):
             path: Folder that ``save`` wrote to, or the ``directory`` of a memory.
             read_only: ``True`` opens a consistent snapshot of one generation, while another process may write. Nothing
                 is written, and steps raise ``ClosedMemoryError``. ``False`` resumes the memory exactly where it was,
-                open episodes included; the next flush deletes later generations.
+                open episodes included; the next flush removes later generations.
             generation: Number of an earlier generation that was kept; the newest by default.
             sampler: As for ``load``.
             threads: As for a new memory.

@@ -107,7 +107,7 @@ class RunFolder:
                 f"run folder {path} is not empty: a new run needs an empty folder; give another --run-dir"
             )
 
-    def discard(self) -> None:
+    def remove_unstarted(self) -> None:
         """Remove the files and folders of a run that ``create`` made and that could not start."""
         check_lock(self._lock)
         shutil.rmtree(self.memory, ignore_errors=True)

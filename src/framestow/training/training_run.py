@@ -82,7 +82,7 @@ class RunMemory(ReadCalls, Protocol):
         """Save to a folder; return the generation."""
 
     def prune(self, path: Path, generation: int) -> None:
-        """Delete the generations before ``generation``."""
+        """Remove the generations before ``generation``."""
 
 
 class TrainingRun(Protocol):

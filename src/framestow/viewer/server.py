@@ -68,7 +68,7 @@ class ViewServer(Closing):
         call_in_children(self)
 
     def enter_child(self) -> None:
-        """Forget the threads of the parent: the one that serves, and one that opens a generation."""
+        """Leave the threads to the parent: the one that serves, and one that opens a generation."""
         self._lock, self._is_serving = threading.Lock(), False
 
     @property

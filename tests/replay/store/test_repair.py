@@ -194,7 +194,7 @@ def test_a_damaged_commit_is_replaced_by_the_one_before_under_a_number_above_it(
 
     repair = repair_store(store)
 
-    assert "generation 3 is dropped: its commit is damaged" in repair.actions
+    assert "generation 3 is removed: its commit is damaged" in repair.actions
     memory = assert_all_is_what_was_recorded(store, stored)
     assert stored.windows[2][0].tolist() == memory.sampleable_indices().tolist()
     assert [2, 4] == generations(store)

@@ -50,7 +50,7 @@ def remove_unneeded(folder: Path, writer: BlockLogWriter, kept: list[LogState]) 
     removed = sorted(set(os.listdir(folder)) - named)
     for name in removed:
         (folder / name).unlink()
-    writer.forget(removed)
+    writer.leave_out(removed)
     return removed
 
 
@@ -66,8 +66,8 @@ def filled(folder: Path, num_blocks: int, *, file_bytes: int = 400) -> tuple[Blo
     return writer, blocks
 
 
-def drop_all_but(keys: Iterable[BlockKey], writer: BlockLogWriter) -> None:
-    writer.drop(set(unpack_keys(writer.table.rows().keys)) - set(keys))
+def remove_all_but(keys: Iterable[BlockKey], writer: BlockLogWriter) -> None:
+    writer.remove(set(unpack_keys(writer.table.rows().keys)) - set(keys))
 
 
 def read_all(folder: Path, state: LogState) -> dict[BlockKey, bytes]:
@@ -77,7 +77,7 @@ def read_all(folder: Path, state: LogState) -> dict[BlockKey, bytes]:
 
 
 class RandomOperations(RuleBasedStateMachine):
-    """Append, drop, commit, crash and compact in random order; the oracle has the blocks of each commit."""
+    """Append, remove, commit, crash and compact in random order; the oracle has the blocks of each commit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,14 +102,14 @@ class RandomOperations(RuleBasedStateMachine):
         assert key in self.writer.table
 
     @rule(keys=st.lists(KEYS, max_size=10))
-    def drop(self, keys: list[BlockKey]) -> None:
-        self.writer.drop(keys)
+    def remove(self, keys: list[BlockKey]) -> None:
+        self.writer.remove(keys)
         for key in keys:
             self.blocks.pop(key, None)
 
     @rule(keys=st.sets(KEYS))
     def retain(self, keys: set[BlockKey]) -> None:
-        drop_all_but(keys, self.writer)
+        remove_all_but(keys, self.writer)
         self.blocks = {key: payload for key, payload in self.blocks.items() if key in keys}
 
     @rule()
@@ -128,13 +128,13 @@ class RandomOperations(RuleBasedStateMachine):
 
     @rule(back_to=st.integers(0, 2))
     def crash(self, back_to: int) -> None:
-        """Resume from a kept generation; drop later appends."""
+        """Resume from a kept generation; leave out later appends."""
         self.writer.close()
         at = len(self.generations) - 1 - back_to % len(self.generations)
         self.generations = self.generations[: at + 1]  # going back keeps none of those between
         state, self.blocks = copy.deepcopy(self.generations[at])
         self.writer = BlockLogWriter.open(place(self.folder), state, file_bytes=self.file_bytes, files=DISK)
-        drop_all_but(self.blocks, self.writer)
+        remove_all_but(self.blocks, self.writer)
 
     @rule()
     def check(self) -> None:
@@ -319,8 +319,8 @@ def test_a_log_with_a_damaged_end_continues_in_a_new_file(tmp_path: Path) -> Non
 def test_compaction_keeps_a_damaged_block_so_that_readers_find_it(tmp_path: Path) -> None:
     writer, blocks = filled(tmp_path, 12)
     writer.append(BlockKey(3, 3), b"x" * 1000)
-    writer.drop([key for key in blocks if key.number not in (0, 1)])
-    writer.drop([BlockKey(3, 3)])
+    writer.remove([key for key in blocks if key.number not in (0, 1)])
+    writer.remove([BlockKey(3, 3)])
     state = writer.sync()
     span = writer.find(BlockKey(1, 1))
     damaged = bytearray(span.file.read_bytes())
@@ -342,15 +342,15 @@ def test_compaction_keeps_a_damaged_block_so_that_readers_find_it(tmp_path: Path
 
 
 @pytest.mark.parametrize("num_between", [20, 400])
-def test_a_log_with_random_drops_stays_below_twice_the_needed_bytes(num_between: int, tmp_path: Path) -> None:
+def test_a_log_with_random_removals_stays_below_twice_the_needed_bytes(num_between: int, tmp_path: Path) -> None:
     random, blocks = np.random.default_rng(3), list(range(500))
     file_bytes = 4000
     writer = BlockLogWriter.open(place(tmp_path), None, file_bytes=file_bytes, files=DISK)
     for number in range(2500):
         if number >= 500:
-            dropped = int(random.integers(len(blocks)))
-            writer.drop([BlockKey(0, blocks[dropped])])
-            blocks[dropped] = number
+            chosen = int(random.integers(len(blocks)))
+            writer.remove([BlockKey(0, blocks[chosen])])
+            blocks[chosen] = number
         writer.append(BlockKey(0, number), payload_of(BlockKey(0, 0), 40))
         if number % num_between == 0:
             writer.compact()
@@ -365,7 +365,7 @@ def test_a_log_with_random_drops_stays_below_twice_the_needed_bytes(num_between:
 def test_a_reader_can_read_files_that_a_writer_removes(tmp_path: Path) -> None:
     writer, blocks = filled(tmp_path, 12)
     with BlockLogReader.open(place(tmp_path), writer.sync()) as reader:
-        drop_all_but([], writer)
+        remove_all_but([], writer)
         removed = remove_unneeded(tmp_path, writer, [writer.sync()])
 
         assert len(removed) == 4
@@ -416,7 +416,7 @@ def test_a_log_stays_usable_after_a_ctrl_c_at_any_line(every: int, tmp_path: Pat
         append_missing(writer, wanted)
         state = writer.sync()
         assert {BlockKey(0, 0): b"first", **wanted} == read_all(folder, state)
-        writer.drop(BlockKey(0, n) for n in range(9) if n != 2 + line % 4)
+        writer.remove(BlockKey(0, n) for n in range(9) if n != 2 + line % 4)
         state = writer.sync()
         remove_unneeded(folder, writer, [state])
         assert payload_of(BlockKey(0, 2 + line % 4)) == read_all(folder, state)[BlockKey(0, 2 + line % 4)]

@@ -7,7 +7,7 @@ import numpy as np
 from framestow.storage.files.block_format import BlockKey, BlockTable, Row
 
 
-def test_a_table_equals_a_dict_after_random_puts_and_drops() -> None:
+def test_a_table_equals_a_dict_after_random_puts_and_removals() -> None:
     random = np.random.default_rng(0)
     table, oracle = BlockTable(), {}
     for step in range(20_000):
@@ -17,7 +17,7 @@ def test_a_table_equals_a_dict_after_random_puts_and_drops() -> None:
             table.put(key, row)
             oracle[key] = row
         else:
-            table.drop(key)
+            table.remove(key)
             oracle.pop(key, None)
         assert oracle.get(key) == table.get(key)
 

@@ -13,7 +13,7 @@
 
 #include "../segment.hpp"
 #include "array_stores.hpp"
-#include "parts.hpp"
+#include "module.hpp"
 #include "planner.hpp"
 #include "steps.hpp"
 

@@ -12,7 +12,7 @@
 
 #include "../window_reader.hpp"
 #include "array_stores.hpp"
-#include "parts.hpp"
+#include "module.hpp"
 #include "release_gil.hpp"
 
 namespace framestow {

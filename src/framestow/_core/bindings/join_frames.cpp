@@ -3,7 +3,7 @@
 
 #include "../unstacking.hpp"
 #include "arguments.hpp"
-#include "parts.hpp"
+#include "module.hpp"
 #include "release_gil.hpp"
 
 namespace framestow {

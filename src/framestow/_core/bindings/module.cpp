@@ -7,7 +7,7 @@
 #include "../segment_files.hpp"
 #include "../segment_header.hpp"
 #include "../step_record.hpp"
-#include "parts.hpp"
+#include "module.hpp"
 
 namespace nb = nanobind;
 

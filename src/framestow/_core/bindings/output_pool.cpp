@@ -15,7 +15,7 @@
 
 #include "../pages.hpp"
 #include "arguments.hpp"
-#include "parts.hpp"
+#include "module.hpp"
 
 namespace framestow {
 namespace {
@@ -103,7 +103,7 @@ public:
     void set_max_bytes(std::size_t max_bytes) { max_bytes_ = max_bytes; }
 
 private:
-    // Drops idle buffers, those that are idle for longest first, until `size` more bytes fit; returns whether they do.
+    // Releases idle buffers, the longest idle ones first, until `size` more bytes fit; returns whether they do.
     bool make_room(std::size_t size) {
         if (size > max_bytes_) {
             return false;

@@ -12,7 +12,7 @@
 
 #include "../area_shrinker.hpp"
 #include "arguments.hpp"
-#include "parts.hpp"
+#include "module.hpp"
 
 namespace framestow {
 namespace {

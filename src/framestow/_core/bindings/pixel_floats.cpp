@@ -2,7 +2,7 @@
 #include "../pixel_floats.hpp"
 
 #include "arguments.hpp"
-#include "parts.hpp"
+#include "module.hpp"
 #include "release_gil.hpp"
 
 namespace framestow {

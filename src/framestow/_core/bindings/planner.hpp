@@ -96,7 +96,7 @@ protected:
     }
     Planner(StepArguments& arguments, EnvCursors& cursors, nb::handle layout, const char* padding);
 
-    Steps planned_steps() const { return arguments_.steps(env_ids_.data(), 0, env_ids_.size()); }
+    PlannedSteps planned_steps() const { return arguments_.steps(env_ids_.data(), 0, env_ids_.size()); }
     void advance_stacks(Frames Array::* frames, const std::vector<std::int32_t>& env_ids);
     void clear_plan();
 

@@ -6,7 +6,7 @@
 
 #include "../priorities.hpp"
 #include "arguments.hpp"
-#include "parts.hpp"
+#include "module.hpp"
 
 namespace framestow {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "../checksum.hpp"
 #include "arguments.hpp"
-#include "parts.hpp"
+#include "module.hpp"
 #include "release_gil.hpp"
 
 namespace framestow {

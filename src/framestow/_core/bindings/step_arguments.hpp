@@ -104,7 +104,7 @@ public:
     std::vector<std::uint8_t>& flags() { return flags_; }
 
     // Returns `count` of the steps that were read, from `first` on.
-    Steps steps(const std::int32_t* env_ids, std::size_t first, std::size_t count) const {
+    PlannedSteps steps(const std::int32_t* env_ids, std::size_t first, std::size_t count) const {
         return {env_ids + first,
                 actions_.data() + first * rules_.action.bytes,
                 rewards_.data() + first,

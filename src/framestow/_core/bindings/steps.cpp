@@ -10,7 +10,7 @@
 
 #include "../step_blocks.hpp"
 #include "../step_ring.hpp"
-#include "parts.hpp"
+#include "module.hpp"
 
 namespace framestow {
 
@@ -599,7 +599,7 @@ void bind_steps(nb::module_& module) {
                      [](const BoundSteps& self) { return !self.store().changed_slots().is_empty(); })
         .def("changed_slots",
              [](BoundSteps& self) { return to_array(self.store().changed_slots().first_slots(kSlotsAtOnce)); })
-        .def("forget_changed_slots", [](BoundSteps& self) { self.store().changed_slots().forget_first(); })
+        .def("remove_changed_slots", [](BoundSteps& self) { self.store().changed_slots().remove_first(); })
         .def(
             "lose",
             [](BoundSteps& self, std::int64_t env_id, std::int64_t first, std::int64_t before) {

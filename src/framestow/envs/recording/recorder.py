@@ -65,7 +65,7 @@ class PendingExtras:
         }
 
     def take(self, num_rows: int) -> Extras | None:
-        """Return the extras in the memory's dtypes, ``num_rows`` rows each; ``None`` if it stores none. Forget them.
+        """Return the extras in the memory's dtypes, ``num_rows`` rows each; ``None`` if it stores none. Clear them.
 
         Raises:
             InvalidStepError: one is missing, unknown or of another shape.
@@ -149,16 +149,16 @@ class AsyncStep:
             raise StepTimeoutError(f"step is not done after {timeout} s: it continues; call step_wait() again")
 
     def take(self) -> VectorStep:
-        """Return the result of the step, which counts as in flight until ``drop``."""
+        """Return the result of the step, which counts as in flight until ``discard``."""
         assert self._answer is not None
         return self._answer()
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Discard the step in flight."""
         self._answer = None
 
     def _enter_process(self) -> None:
-        """In a forked child, forget the thread, which is not there, and the step that it makes in the parent."""
+        """In a forked child, leave the thread, which is not there, and its step to the parent."""
         if self._process != os.getpid():
             self._process, self._thread = os.getpid(), None
             if self._future is not None:
@@ -167,7 +167,7 @@ class AsyncStep:
     def close(self) -> None:
         """Wait for the step in flight, discard it and end the thread."""
         self._enter_process()
-        self.drop()
+        self.discard()
         if self._thread is not None:
             self._thread.shutdown(wait=True)
             self._thread = None
@@ -368,7 +368,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             raise
         try:
             outcome = self._record_step(on_host("actions", step.actions), answer, step.extras)
-            step.drop()
+            step.discard()
         except BaseException:
             self._require_reset()
             raise
@@ -474,7 +474,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def _require_reset(self) -> None:
         """Take no step before a reset: after an error in a step, environments and memory may differ by one step."""
         self._has_begun[:] = False
-        self._async_step.drop()
+        self._async_step.discard()
         self._extras.clear()
 
 

@@ -153,10 +153,10 @@ class WorkerPool:
                 return all(request.is_done for request in requests)
         return True
 
-    def drop_requests(self) -> None:
+    def discard_requests(self) -> None:
         """Discard all requests without an answer."""
         for worker in self.workers:
-            worker.drop_requests()
+            worker.discard_requests()
 
     def close(self, timeout_s: float) -> list[EnvFailure]:
         """End all workers within about ``timeout_s``: by a CLOSE request, then SIGTERM, then SIGKILL.
@@ -216,7 +216,7 @@ class WorkerPool:
 
     def _ask_to_close(self, deadline_s: float) -> list[Request]:
         """Ask every working worker to close; return the answered requests."""
-        self.drop_requests()
+        self.discard_requests()
         requests = [Request(worker, Command.CLOSE, worker.env_ids) for worker in self.workers if worker.lost is None]
         self.send(requests)
         while any(not request.is_done for request in requests) and (left_s := deadline_s - monotonic()) > 0:

@@ -81,7 +81,7 @@ class Worker:
         """Seconds that this request has."""
         self._host, self._context, self._daemon, self._step_timeout_s = host, context, daemon, step_timeout_s
         self._selector, self._interrupts = selector, interrupts
-        self._sequence = 0  # number of the last request; answers to dropped requests are known by it
+        self._sequence = 0  # number of the last request; answers to discarded requests are known by it
         self._open_requests: deque[Request] = deque()  # sent and not answered, oldest first
         self._connection: MessageSocket | None = None  # None while there is no process
         self.socket_number = -1  # its file descriptor, of the last process if there is none now
@@ -191,8 +191,8 @@ class Worker:
         if self.lost is None:
             self.mark_lost(self._cause_of_death())
 
-    def drop_requests(self) -> None:
-        """Drop all requests but that of a start; their answers are discarded by sequence number."""
+    def discard_requests(self) -> None:
+        """Discard all requests but that of a start; their answers are known by their sequence numbers."""
         if self._open_requests:
             self._open_requests = deque(each for each in self._open_requests if each.command is Command.MAKE)
 
@@ -254,7 +254,7 @@ class Worker:
                 self._selector.unregister(number)
 
     def _settle(self, message: Message) -> None:
-        """Give an answer to its request; the answer to a dropped request is discarded."""
+        """Give an answer to its request; discard that to a discarded request."""
         if not self._open_requests or self._open_requests[0].sequence != message.sequence:
             return
         request = self._open_requests.popleft()

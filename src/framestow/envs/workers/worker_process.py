@@ -318,7 +318,7 @@ def _answer_one(messages: MessageSocket, host: EnvHost) -> bool:
 
 
 def _reset_signals() -> None:
-    """Ignore SIGINT, which a terminal sends to all processes of a group, and drop handlers inherited by fork."""
+    """Ignore SIGINT, which a terminal sends to all processes of a group, and remove handlers inherited by fork."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -450,7 +450,7 @@ class WorkerVectorEnv(CheckedVectorEnv):
             self._last.restore(env_id, observation)
 
     def _discard_in_flight(self) -> None:
-        self._pool.drop_requests()
+        self._pool.discard_requests()
         self._in_flight = None
 
     def _require_working(self) -> None:
@@ -466,4 +466,4 @@ class WorkerVectorEnv(CheckedVectorEnv):
         self._require_working()
         if self._in_flight is not None:
             raise StepPendingError("a step is in flight: it must end first; call step_wait(), or reset()")
-        self._pool.drop_requests()  # requests of an interrupted call
+        self._pool.discard_requests()  # requests of an interrupted call

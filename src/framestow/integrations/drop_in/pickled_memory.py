@@ -104,7 +104,7 @@ def refuse_other_rows(memory: ReplayMemory) -> None:
         )
 
 
-def discard(memory: ReplayMemory) -> None:
+def close_and_remove(memory: ReplayMemory) -> None:
     """Close a memory that lives in a folder, and remove it there; its buffer replaces it by an empty one."""
     if memory.directory is not None:
         memory.close()

@@ -20,7 +20,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import observation_spec
 from framestow.integrations.drop_in.packed_array import PackedArray
 from framestow.integrations.drop_in.paired_steps import PairedSteps, check_frame_stack
-from framestow.integrations.drop_in.pickled_memory import discard
+from framestow.integrations.drop_in.pickled_memory import close_and_remove
 from framestow.interface import clause, one_line, plural
 from framestow.replay.memory import ReplayMemory, check_batch_size, describe_memory
 from framestow.replay.settings.action_spec import ActionSpec
@@ -199,7 +199,7 @@ class RowBuffer:
     def reset(self) -> None:
         """Remove all steps, in the directory too."""
         self._arguments["directory"] = self.memory.directory
-        discard(self.memory)
+        close_and_remove(self.memory)
         self._make_steps()
 
     def size(self) -> int:

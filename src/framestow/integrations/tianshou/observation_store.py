@@ -18,7 +18,7 @@ from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import SCALED_DTYPES, FrameSpec
 from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.paired_steps import ContiguousCopies, PairedSteps
-from framestow.integrations.drop_in.pickled_memory import discard, refuse_used
+from framestow.integrations.drop_in.pickled_memory import close_and_remove, refuse_used
 from framestow.replay.memory import ReplayMemory
 
 Indices = npt.NDArray[np.int64]
@@ -187,7 +187,7 @@ class ObservationStore:
     def clear(self) -> None:
         """Remove all steps, in the directory too."""
         for memory in self.memories:
-            discard(memory)
+            close_and_remove(memory)
         self._together, self._apart = None, {}
         self._form: Any = None  # empty arrays like the first observations
         self.knows_next = True
@@ -279,7 +279,7 @@ class ObservationStore:
         )
 
     def _separate(self) -> None:
-        """Give each environment a memory of its own from now on; drop that of all environments if it has no use."""
+        """Give each environment a memory of its own from now on; remove that of all environments if it has no use."""
         together = self._together
         for env_id in self._all_env_ids if not self._apart else ():
             steps = self._make_steps(self._space, 1, str(env_id))
@@ -287,7 +287,7 @@ class ObservationStore:
         if together is not None and all(
             group.num_rows - group.first_row >= self._size for group in self._apart.values()
         ):
-            discard(together.memory)
+            close_and_remove(together.memory)
             self._together = None
 
     def _check_step(self, step: ObservationStep) -> ObservationStep:

@@ -16,7 +16,7 @@ from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import equal_rows
 from framestow.integrations.drop_in.paired_steps import ContiguousCopies, num_steps_taken
-from framestow.integrations.drop_in.pickled_memory import PickledMemory, discard, make_memory
+from framestow.integrations.drop_in.pickled_memory import PickledMemory, close_and_remove, make_memory
 from framestow.integrations.torchrl.packed_pixels import PackedPixels
 from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelKeys, Pixels, StepBatch, name_of
 from framestow.replay.memory import ReplayMemory
@@ -87,7 +87,7 @@ class PixelSteps:
 
     def clear(self) -> None:
         """Remove all steps, in the directory too."""
-        discard(self.memory)
+        close_and_remove(self.memory)
         self._begin(make_memory(resumes=False, **self._arguments))
 
     def _begin(self, memory: ReplayMemory) -> None:

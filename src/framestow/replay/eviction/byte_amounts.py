@@ -55,8 +55,8 @@ def parse_bytes(amount: int | str, name: str = "max_bytes") -> int:
     ... )
     (1073741824, 1500000, 2000000000, 65536)
 
-    Units are binary (KiB, MiB, GiB, TiB) or decimal (kB, MB, GB, TB, or k, M, G, T), in any case. Fractions of a byte
-    are dropped.
+    Units are binary (KiB, MiB, GiB, TiB) or decimal (kB, MB, GB, TB, or k, M, G, T), in any case.
+    Fractions of a byte are rounded down.
 
     Raises:
         InvalidSettingsError: anything else.

@@ -254,4 +254,4 @@ class NotifiedSampler:
     def _notify(self) -> None:
         while self._transitions.has_changed_slots:
             self.sampler.slots_changed(self._transitions.changed_slots(), self._transitions)
-            self._transitions.forget_changed_slots()
+            self._transitions.remove_changed_slots()

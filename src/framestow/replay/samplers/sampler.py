@@ -87,8 +87,8 @@ class WatchedSlots(Sampleable, Protocol):
     def changed_slots(self) -> Slots:
         """Return the changed slots, ascending, each once, at most 65,536 of them."""
 
-    def forget_changed_slots(self) -> None:
-        """Clear the slots that ``changed_slots`` returned last."""
+    def remove_changed_slots(self) -> None:
+        """Remove the slots that ``changed_slots`` returned last from the record."""
 
 
 @runtime_checkable
@@ -139,7 +139,7 @@ class Sampler(Protocol):
         """
 
     def begin(self, transitions: Sampleable) -> None:
-        """Start with these transitions; discard all state of before, which belongs to another memory or is outdated."""
+        """Start with these transitions; clear all state of before, which belongs to another memory or is outdated."""
         if self.watches_slots and len(transitions):
             self.slots_changed(transitions.slots_of(transitions.sampleable_indices()), transitions)
 

@@ -3,8 +3,8 @@
 ``repair_store`` verifies the store, and loads each generation without its damaged blocks, as ``on_damage="skip"`` does.
 It writes each under its own number, oldest first, into logs of a new id: the commit, then its copy. The newest commit
 lists the new id first, as for any writer. So a killed repair changes no generation but those that it has finished, and
-can be repeated. If it drops the highest number, a commit above all has the content of the newest generation left, since
-numbers are never used again. Files are moved aside last.
+can be repeated. If it removes the highest number, a commit above all has the content of the newest generation left,
+since numbers are never used again. Files are moved aside last.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def repair_store(
     files: FileSystem = DISK,
     progress: Progress = lambda _done, _all: None,
 ) -> RepairResult:
-    """Keep the intact data of a damaged store: drop damaged blocks, rewrite lost indices, drop unreadable generations.
+    """Keep the intact data of a damaged store: leave out damaged blocks, rewrite lost indices, remove unreadable ones.
 
     Generations that stay keep their numbers, so checkpoints can still refer to them. If blocks are damaged, the repair
     writes all generations to new files, so it needs as much free disk as the store has bytes. A crash leaves a store
@@ -135,7 +135,7 @@ class _Repair:
             one.verified.lost_steps or one.verified.lost_segments for one in self._generations
         )
         # Generations that the repaired store has no more.
-        self._dropped = sorted({*store.damaged, *self._unloadable})
+        self._removed = sorted({*store.damaged, *self._unloadable})
 
     @property
     def copied_bytes(self) -> int:
@@ -147,20 +147,20 @@ class _Repair:
         for log in self._store.logs.values():
             for path in log.damaged_files:
                 num_lost = len({damage.key for damage in log.damages if damage.file == path and damage.key})
-                left_out = "1 block is" if num_lost == 1 else f"{num_lost:,} blocks are"
+                blocks = "1 block is" if num_lost == 1 else f"{num_lost:,} blocks are"
                 if path in log.unusable:
                     yield f"{path.name} cannot be used, and no generation names it any more"
                 else:
-                    yield f"{path.name}: {left_out} dropped, and no generation names the file any more"
+                    yield f"{path.name}: {blocks} left out, and no generation names the file any more"
         for path in self._indices:
             yield f"{path.name} is rewritten from its log"
         for path in self._store.damaged_files:
             yield f"{path.name} is rewritten: of a commit and its copy, the other file is whole"
-        for number in self._dropped:
+        for number in self._removed:
             why = "its commit is damaged"
             if number in self._unloadable:
                 why = f"its intact data cannot be loaded ({self._unloadable[number]})"
-            yield f"generation {number} is dropped: {why}"
+            yield f"generation {number} is removed: {why}"
         if self._is_copied:
             yield "the intact data is copied into new files"
         for one in self._generations:
@@ -225,7 +225,7 @@ class _Repair:
                 commit._replace(
                     generation=one.number,
                     memory=one.commit.memory,
-                    kept=[number for number in one.commit.kept if number not in self._dropped],
+                    kept=[number for number in one.commit.kept if number not in self._removed],
                     is_pinned=one.commit.is_pinned,
                     is_closed=one.commit.is_closed,
                 ),

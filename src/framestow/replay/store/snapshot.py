@@ -123,10 +123,10 @@ class BlockCopier:
         self._rest = [self._copy_block(key) for key in self._list_missing()]
 
     def append_rest(self) -> None:
-        """Append the copied blocks, and drop evicted blocks from the log."""
+        """Append the copied blocks, and remove evicted blocks from the log."""
         for copied in self._rest:
             self._append(*copied)
-        self._log.drop(unpack_keys(np.setdiff1d(self._log.table.rows().keys, self.stored, assume_unique=True)))
+        self._log.remove(unpack_keys(np.setdiff1d(self._log.table.rows().keys, self.stored, assume_unique=True)))
 
     def _copy_block(self, key: BlockKey) -> tuple[BlockKey, bytes, int]:
         return key, self._copy(*key), self._versions.get(key, 0)

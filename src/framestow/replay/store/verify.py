@@ -340,7 +340,7 @@ class VerifiedLog(Closing):
                 if key in blocks and blocks.find(key)[:2] == place:
                     is_copied = self._reader.find(key)[:2] not in bad and blocks.take(key, self._reader)
                     if not is_copied:
-                        blocks.drop(key)
+                        blocks.remove(key)
 
     @property
     def num_blocks(self) -> int:

@@ -411,7 +411,7 @@ class StoreWriter(Closing):
             names = contents.left_over(last.ids, stay)
             removed = {name for name in names if self._disk.remove(self.folder / name)}
             for log in logs:
-                log.forget(removed)
+                log.leave_out(removed)
             if removed:
                 self._disk.sync_folder(self.folder)
 

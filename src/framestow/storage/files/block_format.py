@@ -204,7 +204,7 @@ _NUMBER_BITS = 40  # of a packed key; the track takes the bits above
 _MAX_TRACK, _MAX_NUMBER = 2 ** (62 - _NUMBER_BITS), 2**_NUMBER_BITS  # a key packs into one int64
 _MIN_RECENT = 256  # rows that the dict may have before it is sorted into the arrays, however small these are
 _SHARE_OF_RECENT = 64  # a block costs 300 bytes in the dict: 5 bytes for each block of the table
-_NOWHERE = -1  # file of a row that was dropped, until the next sort removes it
+_NOWHERE = -1  # file of a removed row, until the next sort leaves it out
 
 
 class Row(NamedTuple):
@@ -221,7 +221,7 @@ class Rows(NamedTuple):
     """Rows as columns, sorted by packed key. As one attribute, a Ctrl-C finds all columns old or all new."""
 
     keys: npt.NDArray[np.int64]  # packed (pack_key), ascending
-    files: npt.NDArray[np.int32]  # number of the file; _NOWHERE for a dropped row
+    files: npt.NDArray[np.int32]  # number of the file; _NOWHERE for a removed row
     offsets: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.uint32]
     versions: npt.NDArray[np.uint32]
@@ -240,7 +240,7 @@ class Rows(NamedTuple):
         )
 
     def join(self, other: Rows) -> Rows:
-        """Return both, sorted, without dropped rows; of equal keys keep the last one of ``other``."""
+        """Return both, sorted, without removed rows; of equal keys keep the last one of ``other``."""
         both = Rows._make([np.concatenate([self[column], other[column]]) for column in range(len(self))])
         both = both.select(np.argsort(both.keys, kind="stable"))
         is_last = np.append(both.keys[1:] != both.keys[:-1], True)[: len(both.keys)]
@@ -257,7 +257,7 @@ class BlockTable:
         self._log = log  # for messages
         self._sorted = _NO_ROWS  # all rows up to the last sort
         self._recent: dict[int, Row] = {}  # rows added since, by packed key
-        self._has_dropped = False  # whether sorted rows were dropped (their file is _NOWHERE)
+        self._has_removed = False  # whether sorted rows were removed (their file is _NOWHERE)
         self._next_index = 0  # of the row after the one found last: most look-ups go through the keys in order
 
     def __len__(self) -> int:
@@ -287,7 +287,7 @@ class BlockTable:
 
     def put(self, key: BlockKey, row: Row) -> None:
         """Set the row of ``key``."""
-        self.drop(key)
+        self.remove(key)
         self._recent[pack_key(key)] = row
         if len(self._recent) > max(_MIN_RECENT, len(self._sorted.keys) // _SHARE_OF_RECENT):
             self.rows()
@@ -302,11 +302,11 @@ class BlockTable:
         added = Rows._make([keys, files, *of_entries])
         self._sorted = self.rows().join(added)
 
-    def drop(self, key: BlockKey) -> None:
+    def remove(self, key: BlockKey) -> None:
         """Remove ``key``; an unknown one is ignored."""
         packed = pack_key(key)
         if self._recent.pop(packed, None) is None and (index := self._find(packed)) is not None:
-            self._has_dropped = True
+            self._has_removed = True
             self._sorted.files[index] = _NOWHERE
 
     def keys(self) -> Iterator[BlockKey]:
@@ -315,10 +315,10 @@ class BlockTable:
 
     def rows(self) -> Rows:
         """Return all rows as columns, sorted by key."""
-        if self._recent or self._has_dropped:
+        if self._recent or self._has_removed:
             self._sorted = self._sorted.join(_columns([(key, *row) for key, row in self._recent.items()]))
             self._recent.clear()
-            self._has_dropped = False
+            self._has_removed = False
         return self._sorted
 
     def in_file(self, file: int) -> list[tuple[BlockKey, Row]]:

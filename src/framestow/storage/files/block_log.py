@@ -1,7 +1,7 @@
 """Write a log of blocks: append-only files of limited size.
 
-``BlockLogWriter`` appends, drops and compacts; its caller removes files that nothing needs. ``LogTail`` is the one file
-that grows.
+``BlockLogWriter`` appends, removes and compacts blocks; its caller removes files that nothing needs. ``LogTail`` is
+the one file that grows.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class LogFile:
 
 
 class BlockLogWriter(Closing):
-    """Appends blocks and drops unneeded ones; for one thread at a time.
+    """Appends blocks and removes unneeded ones; for one thread at a time.
 
     A commit has four steps: append the new blocks, ``sync``, write a commit with the returned state, and remove the
     files that no commit names. A crash before the commit leaves the log as the last one names it, beside files that
@@ -91,7 +91,7 @@ class BlockLogWriter(Closing):
         self.next_file = 1 + max(numbers, default=0)
         """Number of the next file that it creates, above that of every file in the folder; it never decreases."""
         self.table = BlockTable(place.name_in_folder)
-        """Where each needed block is; dropped blocks are not in it."""
+        """Where each needed block is; removed blocks are not in it."""
         self._files: dict[int, LogFile] = {}  # by number, ascending: files that the log reads or appends to
         self._tail: LogTail | None = None  # file that grows; None: the next append creates one
         self._unsynced: dict[BlockKey, Row | None] = {}  # new since the last sync, with its row before
@@ -107,7 +107,7 @@ class BlockLogWriter(Closing):
     ) -> BlockLogWriter:
         """Continue the log of ``state``, from a commit; ``None`` begins an empty log.
 
-        Every block of ``state`` is needed until ``drop``. Damage is found when a block is read. A file that is longer
+        Every block of ``state`` is needed until ``remove``. Damage is found when a block is read. A file that is longer
         than ``state`` says, or that has several names, stays as it is; the log goes on in a new file.
 
         Raises:
@@ -155,7 +155,7 @@ class BlockLogWriter(Closing):
         """Write every block to the disk; return the state of the log for a commit.
 
         After an ``OSError`` of a write, all blocks stay in the log and wait for the next sync. After an error of the
-        sync itself the content on the disk is unknown, so the log drops the blocks appended since the last sync. The
+        sync itself the content on the disk is unknown, so the log removes the blocks appended since the last sync. The
         names of new files are durable once the folder is synced, which a commit does.
         """
         if self._tail is not None and not self._tail.is_synced:
@@ -164,10 +164,10 @@ class BlockLogWriter(Closing):
         files = [file.synced for number, file in self._files.items() if file.synced is not None and number in needed]
         return {"files": files, "next_file": self.next_file}
 
-    def drop(self, keys: Iterable[BlockKey]) -> None:
-        """Mark these blocks as unneeded; unknown keys are ignored."""
+    def remove(self, keys: Iterable[BlockKey]) -> None:
+        """Remove blocks from the table, as unneeded; unknown keys are ignored. Files keep their bytes."""
         for key in keys:
-            self.table.drop(key)
+            self.table.remove(key)
             self._unsynced.pop(key, None)
 
     def compact(self) -> list[BlockKey]:
@@ -190,8 +190,8 @@ class BlockLogWriter(Closing):
                         moved.append(key)
         return moved
 
-    def forget(self, names: Collection[str]) -> None:
-        """Forget the files with these names: the caller has removed them."""
+    def leave_out(self, names: Collection[str]) -> None:
+        """Count the files with these names no more: the caller has removed them."""
         for number in list(self._files):
             if self._place.file_name(number, LOG) in names:
                 del self._files[number]
@@ -226,16 +226,16 @@ class BlockLogWriter(Closing):
         try:
             tail.sync()
         except OSError:
-            self._drop_unsynced(tail)
+            self._remove_unsynced(tail)
             raise
         self._unsynced.clear()
 
-    def _drop_unsynced(self, tail: LogTail) -> None:
-        """Drop the blocks that a failed sync may have lost; the next append starts another file."""
+    def _remove_unsynced(self, tail: LogTail) -> None:
+        """Remove the blocks that a failed sync may have lost; the next append starts another file."""
         self._tail = None
         tail.abandon(self._disk)
         for key, previous in self._unsynced.items():
-            self.table.drop(key)
+            self.table.remove(key)
             if previous is not None:
                 self.table.put(key, previous)
         self._unsynced.clear()

@@ -125,9 +125,9 @@ class BlockLogReader(Closing):
             )
         return read_block(self._place, self._logs[row.file], key, row)
 
-    def drop(self, key: BlockKey) -> None:
+    def remove(self, key: BlockKey) -> None:
         """Find and read this block no more."""
-        self._table.drop(key)
+        self._table.remove(key)
 
     def take(self, key: BlockKey, other: BlockLogReader) -> bool:
         """Find and read this block where ``other`` has the same one; return whether it has it."""

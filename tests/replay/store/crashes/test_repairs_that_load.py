@@ -68,7 +68,7 @@ def assert_repaired_or_unchanged(life: RecordedStore, store: Path) -> Counter[st
         life.assert_is_part(memory)
         there.add(generation)
     assert len(memory) == verification.transitions
-    named = {int(number) for number in re.findall(r"generation (\d+) is dropped", "\n".join(repair.actions))}
+    named = {int(number) for number in re.findall(r"generation (\d+) is removed", "\n".join(repair.actions))}
     assert known - there <= named, repair.actions
     moved = {path.name for path in repair.moved_to.iterdir()} if repair.moved_to else set()
     assert not repair.moved_to or all(name in moved or (store / name).exists() for name in before), "a file is gone"

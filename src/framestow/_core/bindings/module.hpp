@@ -1,4 +1,4 @@
-// The functions that add the parts of the module; module.cpp calls them in order.
+// The functions that fill the module; module.cpp calls them in order.
 #pragma once
 
 #include <nanobind/nanobind.h>
