@@ -316,6 +316,17 @@ def test_a_log_with_a_damaged_end_continues_in_a_new_file(tmp_path: Path) -> Non
     assert blocks == read_all(tmp_path, state)
 
 
+def test_a_log_counts_the_bytes_that_a_killed_writer_left_in_it_and_in_its_index(tmp_path: Path) -> None:
+    writer, _ = filled(tmp_path, 3, file_bytes=10**6)
+    named = writer.sync()
+    writer.append(BlockKey(3, 3), b"x" * 50)
+    writer.sync()  # and no commit
+    writer.close()
+
+    with BlockLogWriter.open(place(tmp_path), named, files=DISK) as resumed:
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) == resumed.file_bytes
+
+
 def test_compaction_keeps_a_damaged_block_so_that_readers_find_it(tmp_path: Path) -> None:
     writer, blocks = filled(tmp_path, 12)
     writer.append(BlockKey(3, 3), b"x" * 1000)

@@ -62,7 +62,7 @@ class LogFile:
     end: FileEnd = NO_BLOCKS  # after everything appended, synced or not
     synced: FileState | None = None  # None: nothing is synced
     is_sound: bool = True  # False: it has a damaged block, so it is not compacted
-    bytes_behind: int = 0  # of the file, behind what a commit names: a killed writer left them
+    bytes_behind: int = 0  # of both files, behind what a commit names: a killed writer left them
 
     @property
     def bytes(self) -> int:
@@ -250,8 +250,10 @@ class BlockLogWriter(Closing):
             log, entries[number], damage = open_log(self._place, file, self._disk)
             with log:
                 behind = log.size - end.bytes
-            self._files[number] = LogFile(number, end, file, bytes_behind=max(0, behind))
             is_whole[number] = damage is None and not behind
+            if damage is None:
+                behind += self._disk.size(self._place.path(number, INDEX)) - index_bytes(end.blocks)
+            self._files[number] = LogFile(number, end, file, bytes_behind=max(0, behind))
         self.table.put_files(entries)
         return entries, is_whole
 
