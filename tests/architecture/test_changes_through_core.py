@@ -10,7 +10,7 @@ from framestow._core import Core, StepStore
 SOURCE = Path(__file__).parents[2] / "src/framestow"
 OF_CORE_ALONE = {"append", "begin", "clear", "close_episode", "close_episodes", "evict_next", "forget", "overwrite"}
 CALL = re.compile(
-    r"\bstorage\.(?:append|begin_at|evict|restore|restore_in_file)\("
+    r"\b(?:storage|inner\.frames|parts\.frames)\.(?:append|begin_at|evict|restore|restore_in_file)\("
     r"|\bsteps\.(?:forget_lost|lose|lose_indices|restore)\("
 )
 STAND_ALONE = {

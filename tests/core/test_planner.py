@@ -11,13 +11,13 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import observation_spec
 from framestow.frames.stacking import STACK_PADDINGS
 from framestow.replay.settings.action_spec import ActionSpec
-from framestow.replay.settings.observation_layout import ObservationLayout, Stacks
+from framestow.replay.settings.observation_layout import ObservationLayout, StackLayout
 from framestow.replay.settings.step_fields import ExtrasSpec
 from framestow.replay.steps.step_store import StepSettings
 
 CONTINUES, SHIFTED = 1, 2
 NEVER = np.zeros(2, bool)
-AXES = {"first": Stacks(0, 0), "last": Stacks(-1, 0), "channels": Stacks(-1, 0, 0)}
+AXES = {"first": StackLayout(0, 0), "last": StackLayout(-1, 0), "channels": StackLayout(-1, 0, 0)}
 
 
 def planner_of(specs, stacks, num_envs=2, padding="first_frame"):
@@ -133,7 +133,7 @@ def test_the_first_stacks_of_an_episode_are_compared_with_their_padding(axis, nu
 @pytest.mark.parametrize("padding", STACK_PADDINGS)
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 7])
 def test_a_stack_is_the_last_frames_padded_by_the_first_one_or_by_zeros(depth, padding):
-    planner = planner_of(FrameSpec((1, 1)), (Stacks(0, depth),), 1, padding)
+    planner = planner_of(FrameSpec((1, 1)), (StackLayout(0, depth),), 1, padding)
     assert [[0] * depth] == planner.stacks()[0][..., 0, 0].tolist()  # without frames
     before = 100 if padding == "first_frame" else 0
     for _ in range(2):  # the ring has frames of the first episode during the second
@@ -195,7 +195,7 @@ def test_arguments_of_another_form_are_left_to_python():
     ],
 )
 def test_a_refusal_is_a_row_of_the_table_and_a_place(at, wrong, refusal):
-    layout = ObservationLayout.of_stacks(observation_spec(FrameSpec((3, 5))), (Stacks(0, 2),))
+    layout = ObservationLayout.of_stacks(observation_spec(FrameSpec((3, 5))), (StackLayout(0, 2),))
     extras = ExtrasSpec.from_declared({"cost": np.float32, "count": np.uint8})
     settings = StepSettings(8, 2, 2, ActionSpec.from_space(MultiDiscrete([5, 5])), extras=extras)
     planner, observations = WriterPlanner(2, settings, layout, "zeros"), (np.zeros((2, 2, 3, 5), np.uint8),)
@@ -214,7 +214,7 @@ def test_a_refusal_is_a_row_of_the_table_and_a_place(at, wrong, refusal):
 
 def test_only_what_differs_in_one_of_several_arrays_is_flagged():
     specs = {"picture": FrameSpec((3, 5)), "vector": FrameSpec((7,), np.float32)}
-    planner = planner_of(specs, (Stacks(0, 2), None))
+    planner = planner_of(specs, (StackLayout(0, 2), None))
     pictures = np.arange(2 * 3 * 15, dtype=np.uint8).reshape(2, 3, 3, 5)
     vectors = np.arange(2 * 3 * 7, dtype=np.float32).reshape(2, 3, 7)
     now, after = ((pictures[:, at : at + 2].copy(), vectors[:, at + 1].copy()) for at in (0, 1))
@@ -234,7 +234,7 @@ def test_only_what_differs_in_one_of_several_arrays_is_flagged():
 
 
 def test_lists_may_have_the_numbers_of_numpy():
-    planner = planner_of(FrameSpec((2, 2)), (Stacks(0, 1),), padding="zeros")
+    planner = planner_of(FrameSpec((2, 2)), (StackLayout(0, 1),), padding="zeros")
     frame = np.ones((1, 1, 2, 2), np.uint8)
     planner.plan_begin((np.ones((2, 1, 2, 2), np.uint8),), None, True)
     apply(planner)
@@ -273,7 +273,7 @@ def test_lists_may_have_the_numbers_of_numpy():
 
 def test_a_layout_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="padding is 'edge': it must be 'first_frame' or 'zeros'"):
-        planner_of(FrameSpec((1, 1)), (Stacks(0, 3),), padding="edge")
+        planner_of(FrameSpec((1, 1)), (StackLayout(0, 3),), padding="edge")
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_full_chunks_are_stored_as_the_segments_that_were_sent():
     NumberedSteps().play(writer, 0, 50)
 
     sent = [chunk.segments[0] for chunks in calls.sent for chunk in chunks]
-    stored = [calls.objects[0].memory.inner.storage.segment(0, number) for number in range(len(sent))]
+    stored = [calls.objects[0].memory.inner.frames.segment(0, number) for number in range(len(sent))]
     assert len(sent) == 6
     assert sent == stored
 
@@ -138,7 +138,7 @@ def test_chunks_end_at_segments_again_after_a_shard_lost_everything():
     memory = calls.objects[0].memory
     newest = [chunk for chunks in calls.sent for chunk in chunks][-1]
     assert newest.num_frames == LENGTH
-    assert memory.inner.storage.stored_positions(0).stop % LENGTH == 0
+    assert memory.inner.frames.stored_positions(0).stop % LENGTH == 0
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def everything_in(target: ReplayMemory) -> dict[str, np.ndarray]:
     """Return all steps, frames, priorities and stacks of a memory, and where its frames are stored."""
     target.inner.parts.check()
     parts, batch = target.inner.parts, target.get(target.sampleable_indices())
-    positions = [parts.storage.stored_positions(env_id) for env_id in range(target.num_envs)]
+    positions = [parts.frames.stored_positions(env_id) for env_id in range(target.num_envs)]
     fields = {name: getattr(batch, name) for name in ("observation", "next_observation", "discount")}
     return {
         **parts.steps.state(),
@@ -185,13 +185,13 @@ def test_ctrl_c_at_any_line_stores_a_segment_whole_or_not_at_all():
         target = memory(**settings)
         for segment, steps in given[:-2]:
             target.inner.append_segment(0, segment, steps)
-        newest = target.inner.storage.stored_positions(0).stop
+        newest = target.inner.frames.stored_positions(0).stop
         try:
             with ctrl_c_at_line(len(outcomes) + 1):
                 target.inner.append_segment(0, *given[-2])
             is_interrupted = False
         except KeyboardInterrupt:
-            outcomes.append(target.inner.storage.stored_positions(0).stop > newest)
+            outcomes.append(target.inner.frames.stored_positions(0).stop > newest)
         everything_in(target)
         if is_interrupted and not outcomes[-1]:
             target.inner.append_segment(0, *given[-2])

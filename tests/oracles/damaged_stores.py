@@ -113,7 +113,7 @@ class RecordedStore:
         """Of each generation, the numbers of the transitions that could be drawn."""
         memory = kind.memory()
         with StoreWriter(folder, file_bytes=FILE_BYTES) as writer:
-            writer.begin(None)
+            writer.continue_from(None)
             for num_steps in kind.steps:
                 self.play(memory, num_steps)
                 kept = set(writer.generations)

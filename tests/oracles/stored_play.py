@@ -32,12 +32,12 @@ def store_play(folder: Path, frame: FrameSpec | None = None, **settings) -> Stor
     random = np.random.default_rng(0)
     windows = {}
     with StoreWriter(folder, file_bytes=FILE_BYTES) as writer:
-        writer.begin(None)
+        writer.continue_from(None)
         for num_steps in (1_900, 700):
             play(memory, num_steps, random, len(memory.oracle.steps))
             commit = writer.commit(memory.inner.parts, kept=set(writer.generations), is_pinned=True)
             windows[commit.generation] = _windows(memory)
-    return StoredPlay(_recorded(memory), windows, memory.inner.storage.frames_per_segment)
+    return StoredPlay(_recorded(memory), windows, memory.inner.frames.frames_per_segment)
 
 
 def play(memory: ReplayMemory, num_steps: int, random: np.random.Generator, first_reward: int = 0) -> None:

@@ -140,7 +140,7 @@ def record_calls(memory: ReplayMemory) -> dict[str, set[str]]:
     """Return what is asked of the memory's native parts from now on, by part."""
     inner, asked = memory.inner, {name: set[str]() for name in QUICK_CALLS}
     inner.steps.__class__ = recording(type(inner.steps), asked["steps"])
-    inner.storage.__class__ = recording(type(inner.storage), asked["frames"])
+    inner.frames.__class__ = recording(type(inner.frames), asked["frames"])
     inner.core = inner.parts.core = CallsOfCore(inner.core, asked["core"])
     return asked
 

@@ -78,13 +78,13 @@ def test_ctrl_c_at_any_line_stores_a_step_whole_or_not_at_all(spec, storage, cal
     outcomes, is_interrupted = [], True
     while is_interrupted:
         memory, oracle = filled(spec, storage)
-        before = [memory.inner.storage.stored_positions(env_id).stop for env_id in (0, 1)]
+        before = [memory.inner.frames.stored_positions(env_id).stop for env_id in (0, 1)]
         try:
             with ctrl_c_at_line(len(outcomes) + 1):
                 call(spec, 9)(memory)
             is_interrupted = False
         except KeyboardInterrupt:
-            is_there = [memory.inner.storage.stored_positions(env_id).stop > stop for env_id, stop in enumerate(before)]
+            is_there = [memory.inner.frames.stored_positions(env_id).stop > stop for env_id, stop in enumerate(before)]
             assert is_there in ([True, True], [False, False])
             outcomes.append(is_there[0])
 
@@ -165,9 +165,9 @@ def test_frames_without_a_block_of_steps_are_detected_and_not_saved(tmp_path):
         life.step(is_interrupted=False)
     memory = life.memory
     memory.save(tmp_path)
-    frames = memory.inner.storage.frames_per_segment
+    frames = memory.inner.frames.frames_per_segment
     for _ in range(2 * frames):
-        memory.inner.storage.append(np.zeros(1, np.int32), np.zeros((1, *memory.observation_space.shape), np.uint8))
+        memory.inner.frames.append(np.zeros(1, np.int32), np.zeros((1, *memory.observation_space.shape), np.uint8))
 
     for call in (memory.inner.parts.check, lambda: memory.save(tmp_path)):
         with pytest.raises(AssertionError, match=r"has frames of segments \[\d+( \d+)*\], and no block of steps"):
@@ -179,7 +179,7 @@ def test_steps_without_their_frames_are_detected_and_not_saved(tmp_path):
     life = CrashRun("vectors", "raw", "random", False, tmp_path, seed=0)
     while len(life.memory) < 250:
         life.step(is_interrupted=False)
-    life.memory.inner.storage.evict(1, 32, 16)
+    life.memory.inner.frames.evict(1, 32, 16)
 
     for call in (life.memory.inner.parts.check, lambda: life.memory.save(tmp_path)):
         with pytest.raises(AssertionError, match=r"environment 1 has steps of block \d+, and no frames for them"):

@@ -27,7 +27,7 @@ def test_frames_go_with_the_last_reference_to_a_memory(retention, tmp_path):
     memory.sample_sequences(2, 3)
     memory.observations()
     memory.save(tmp_path)
-    frames, steps = weakref.ref(memory.inner.storage), weakref.ref(memory.inner.steps)
+    frames, steps = weakref.ref(memory.inner.frames), weakref.ref(memory.inner.steps)
 
     del memory
 
@@ -38,7 +38,7 @@ def test_frames_go_with_the_last_reference_to_a_memory(retention, tmp_path):
 def test_a_draw_that_is_kept_has_its_frames_until_it_goes_too():
     memory = numbered_memory(1_000)
     play_episode(memory, 0, length=30, truncated=True)
-    drawn, frames = memory.draw_ahead(4), weakref.ref(memory.inner.storage)
+    drawn, frames = memory.draw_ahead(4), weakref.ref(memory.inner.frames)
     del memory
 
     assert 4 == len(drawn.unpack())

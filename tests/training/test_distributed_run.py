@@ -118,7 +118,7 @@ def test_the_report_of_a_run_shows_transitions_of_a_shard(tmp_path):
     folder = RunFolder.create(tmp_path / "run", settings_of_run(recipe="dqn"))
     run = distributed_run(folder)
     train(run, folder, [ProgressTable(run, folder.progress, pytest.fail)])
-    shown = run.parts()
+    shown = run.other_processes()
     run.close()
 
     write_report([folder.path], tmp_path / "report.html", with_clip=False)

@@ -106,7 +106,7 @@ def _labels_table(labels: Sequence[LabelInspection]) -> Table:
     if len(labels) <= MAX_COLUMNS:
         table = _table("", *(label.label for label in labels))
         for fact in OF_A_LABEL:
-            for attribute, words in fact.parts.items() or [("", fact.words)]:
+            for attribute, words in fact.numbers.items() or [("", fact.words)]:
                 values = [_number(label, fact, attribute) for label in labels]
                 if fact.key != "waiting" or any(values):
                     table.add_row(words, *map(_cell, values))
@@ -114,13 +114,13 @@ def _labels_table(labels: Sequence[LabelInspection]) -> Table:
     shown = dict(shown_in("column", OF_A_LABEL))
     table = _table("", *shown)
     for label in labels:
-        numbers = [_number(label, fact, next(iter(fact.parts), "")) for fact in shown.values()]
+        numbers = [_number(label, fact, next(iter(fact.numbers), "")) for fact in shown.values()]
         table.add_row(label.label, *map(_cell, numbers))
     return table
 
 
 def _number(label: LabelInspection, fact: Fact, attribute: str) -> float | None:
-    """Return the number of a label, or ``attribute`` of one with several parts; ``None`` if there is none."""
+    """Return the number of a label, or ``attribute`` of one with several numbers; ``None`` if there is none."""
     value = getattr(label, fact.key)
     number: float | None = value if value is None or not attribute else getattr(value, attribute)
     return number

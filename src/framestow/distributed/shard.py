@@ -214,7 +214,7 @@ class Shard:
         statuses = [self._take(chunk) for chunk in chunks]
         if self._log is not None and time.monotonic() - self._flushed_at >= self._settings.flush_every:
             self.flush()
-        length, newest = self.memory.inner.storage.frames_per_segment, self.memory.inner.steps.newest_positions
+        length, newest = self.memory.inner.frames.frames_per_segment, self.memory.inner.steps.newest_positions
         open_frames = [int(newest[chunk.env_id] + 1) % length for chunk in chunks]
         return Taken(statuses, open_frames, self.inserts_left())
 
@@ -338,7 +338,7 @@ def store_chunk(memory: ReplayMemory, chunk: Chunk) -> None:
     """
     inner, env_id = memory.inner, chunk.env_id
     first = int(inner.steps.newest_positions[env_id]) + 1
-    if chunk.num_frames == inner.storage.frames_per_segment and inner.takes_segments(env_id):
+    if chunk.num_frames == inner.frames.frames_per_segment and inner.takes_segments(env_id):
         inner.append_segment(env_id, chunk.segments[0], chunk.steps)
     else:
         _append_frames(inner, chunk)

@@ -21,7 +21,7 @@ from framestow.offline.minari_files import HAS_BEGINNING, HAS_END, MinariFiles, 
 from framestow.offline.transfer import SKIP_BAD, Progress, Transferred, check_transfer, no_progress, note_bad
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.settings.action_spec import ActionSpec
-from framestow.replay.settings.observation_layout import Stacks
+from framestow.replay.settings.observation_layout import StackLayout
 from framestow.replay.step_checks import check_actions, check_rewards
 
 StackedOn: TypeAlias = Literal["no", "first_axis", "last_axis"]
@@ -62,7 +62,7 @@ class MinariData:
     files: MinariFiles
     frame: ObservationSpec
     action: ActionSpec
-    stacks: Stacks | None
+    stacks: StackLayout | None
     stack_padding: StackPadding
     notes: tuple[str, ...] = field(default=())
     skip_bad: bool = False
@@ -187,7 +187,7 @@ class MinariData:
                 f"stacks of {wanted[0]} padded by {wanted[1]!r}; create the memory with the dataset's frame and these"
             )
 
-    def _padding(self, stacks: Stacks) -> StackPadding:
+    def _padding(self, stacks: StackLayout) -> StackPadding:
         """Return the padding of the first episode whose beginning is there."""
         for number in range(self.files.total_episodes):
             where = f"{self.files.id}: episode {number}"
@@ -294,7 +294,7 @@ def _rows(frames: Any, rows: slice) -> Any:
     return map_arrays(lambda array: array[rows], frames)
 
 
-def _kind_of(name: str, space: Any, stacked_on: StackedOn) -> tuple[Stacks | None, ObservationSpec]:
+def _kind_of(name: str, space: Any, stacked_on: StackedOn) -> tuple[StackLayout | None, ObservationSpec]:
     """Return the stacks of the space's observations, and the spec of one frame."""
     unsupported = [path for path, part in _parts_of(space) if path and not _is_supported(part)]
     if unsupported:
@@ -373,17 +373,17 @@ def _as_dtype(observations: npt.NDArray[Any], dtype: np.dtype[Any], where: str) 
     return cast
 
 
-def _stacks_of(shape: tuple[int, ...], stacked_on: StackedOn) -> Stacks | None:
+def _stacks_of(shape: tuple[int, ...], stacked_on: StackedOn) -> StackLayout | None:
     """Return the stacks of observations of ``shape``; ``None`` if they are not stacked."""
     if stacked_on == "no":
         return None
     if len(shape) < 2:
         raise InvalidSettingsError(f"observations have shape {shape}: a stack has at least 2 axes; use 'no'")
     axis = 0 if stacked_on == "first_axis" else -1
-    return Stacks(axis, shape[axis])
+    return StackLayout(axis, shape[axis])
 
 
-def _newest_frames(observations: npt.NDArray[Any], stacks: Stacks, where: str) -> npt.NDArray[Any]:
+def _newest_frames(observations: npt.NDArray[Any], stacks: StackLayout, where: str) -> npt.NDArray[Any]:
     """Return the newest frame of each observation of an episode, ``(T + 1, *frame)``.
 
     Raises:
@@ -399,7 +399,7 @@ def _newest_frames(observations: npt.NDArray[Any], stacks: Stacks, where: str) -
     return np.ascontiguousarray(frames[:, -1])
 
 
-def _paddings_of(first_observation: npt.NDArray[Any], stacks: Stacks) -> set[StackPadding]:
+def _paddings_of(first_observation: npt.NDArray[Any], stacks: StackLayout) -> set[StackPadding]:
     """Return the paddings that match an episode's first observation: none, one, or both if its frame is black."""
     [window] = stacks.split(first_observation[None])
     fitting: set[StackPadding] = set()
@@ -411,7 +411,7 @@ def _paddings_of(first_observation: npt.NDArray[Any], stacks: Stacks) -> set[Sta
     return fitting
 
 
-def _frame_space(space: Any, stacks: Stacks) -> Any:
+def _frame_space(space: Any, stacks: StackLayout) -> Any:
     """Return the space of the newest frame of a stack."""
     low, high = (stacks.split(bounds[None])[0, -1] for bounds in (space.low, space.high))
     return SimpleNamespace(shape=low.shape, dtype=space.dtype, low=low, high=high)

@@ -120,10 +120,10 @@ class InnerMemory:
     ==================  ==========================================================================
     settings            what the memory was built with (``MemorySettings``)
     core                all changes of frames, steps and newest stacks go through it (native)
-    steps, storage      the stored steps; the frames of all tracks
+    steps, frames       the stored steps; the frames of all tracks
     lock                held for every change, and for every draw
     parts               these and all others: sampler, generator, budget, damage
-    batches, sequences  they draw, look up and unpack batches of transitions and of sequences
+    batches, sequences  they draw and unpack batches of transitions and of sequences
     directory           the store that the memory lives in; ``None`` for a memory in RAM
     watch               counts the steps that are not stored as one frame each, for the report
     ==================  ==========================================================================
@@ -131,7 +131,7 @@ class InnerMemory:
 
     def __init__(self, parts: MemoryParts) -> None:
         self.parts, self.settings = parts, parts.settings
-        self.steps, self.storage, self.lock = parts.steps, parts.storage, parts.lock
+        self.steps, self.frames, self.lock = parts.steps, parts.frames, parts.lock
         self.directory: OpenStore | None = None
         # Stores by folder: the directory, and folders of ``save`` and ``load``. A second save writes only what is new.
         self._stores: dict[Path, OpenStore] = {}
@@ -273,7 +273,7 @@ class InnerMemory:
         """Number of bytes in RAM of each part of the memory; read in microseconds, however many segments it has."""
         with self.lock:
             return {
-                **self.storage.nbytes,
+                **self.frames.nbytes,
                 "steps": self.steps.nbytes,
                 "stacks": self.core.nbytes,
                 "output pool": self.batches.nbytes,
@@ -285,13 +285,13 @@ class InnerMemory:
 
         With random retention it takes single steps: which segment each of them evicts depends on the steps before it.
         """
-        settings, length = self.settings, self.storage.frames_per_segment
+        settings, length = self.settings, self.frames.frames_per_segment
         frame = settings.frame.frame_specs[0]
         if settings.storage != "packed" or not settings.frame.is_one_array or frame.is_column or frame.is_scaled:
             return False
         if settings.retention != "fifo" or length > settings.capacity:
             return False
-        return self.storage.next_position(env_id) % length == 0
+        return self.frames.next_position(env_id) % length == 0
 
     def store_in(self, folder: Path, commit: str = "") -> OpenStore:
         """Return the store in ``folder``; ``commit`` wrote the data that the memory has of a store not seen before."""

@@ -33,7 +33,7 @@ from framestow.replay.reading.sampling import (
     PendingBatch,
     StepSequences,
     StoredBatches,
-    look_up,
+    drawn,
     step_sequences,
 )
 from framestow.replay.reading.sequences import Borders, PendingSequences, SequenceShape
@@ -1079,7 +1079,7 @@ class ReplayMemory(MemoryProperties, Closing):
         ``stop()``: until then the memory keeps its frames.
         """
         batch_size = check_batch_size(batch_size)
-        return look_up(PendingBatch(self.inner.parts, self.inner.batches, batch_size))
+        return drawn(PendingBatch(self.inner.parts, self.inner.batches, batch_size))
 
     def draw_sequences_ahead(
         self,

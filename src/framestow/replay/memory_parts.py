@@ -52,13 +52,13 @@ class MemoryParts:
         self.settings = settings
         self.seed: int | None = secrets.randbits(128) if seed is None else seed
         """Seed of the generators; ``None`` once they are those of a saved memory."""
-        self.storage = _make_storage(settings)
-        self.steps: AnySteps = make_step_store(settings, self.storage.frames_per_segment, self.seed)
+        self.frames = _make_storage(settings)
+        self.steps: AnySteps = make_step_store(settings, self.frames.frames_per_segment, self.seed)
         # All changes of both, and of the newest stack of every environment, go through it.
-        self.core = Core(self.steps, self.storage, settings.layout, settings.stack_padding)
+        self.core = Core(self.steps, self.frames, settings.layout, settings.stack_padding)
         # Bytes that evicting steps does not free. A block of steps is allocated whole with its first frame.
         is_whole = settings.retention == "random"
-        block_bytes = settings.num_envs * self.storage.frames_per_segment * settings.step_bytes if is_whole else 0
+        block_bytes = settings.num_envs * self.frames.frames_per_segment * settings.step_bytes if is_whole else 0
         fixed_bytes = self.core.nbytes + block_bytes
         self.budget = Budget(settings.max_bytes, fixed_bytes, self.core.charged_bytes)
         # Counts and evicts damaged segments, or raises their errors.
@@ -84,18 +84,18 @@ class MemoryParts:
     @property
     def disk_bytes(self) -> int:
         """Number of bytes of the segments in files."""
-        return self.storage.disk_nbytes
+        return self.frames.disk_nbytes
 
     @property
     def open_frames(self) -> int:
         """Number of frames in open segments, of all arrays."""
-        length = self.storage.frames_per_segment
-        return sum(self.storage.next_position(track) % length for track in self.settings.tracks.all)
+        length = self.frames.frames_per_segment
+        return sum(self.frames.next_position(track) % length for track in self.settings.tracks.all)
 
     @property
     def frame_bytes_by_key(self) -> dict[str, int]:
         """Number of bytes in RAM of the frames of each array; empty if an observation is a single array."""
-        return self.storage.nbytes_by_key
+        return self.frames.nbytes_by_key
 
     @property
     def sampler_bytes(self) -> dict[str, int]:
@@ -183,14 +183,14 @@ class MemoryParts:
         with self.lock:
             self.steps.check()
             self.check_segments()
-            frames = self.storage.frames_per_segment
+            frames = self.frames.frames_per_segment
             windows, _ = self.steps.resolve(self.steps.sampleable_indices(), with_extras=False)
             for track in self.settings.tracks.all:
                 is_mine = windows.env_ids == self.settings.tracks.env_of(track)
                 lasts = windows.last_positions[is_mine]
                 needed = np.unique(np.concatenate([lasts - windows.counts[is_mine] + 1, lasts]) // frames)
                 lacking = np.setdiff1d(needed, self._segments_of(track))
-                if lacking.size or (lasts >= self.storage.stored_positions(track).stop).any():
+                if lacking.size or (lasts >= self.frames.stored_positions(track).stop).any():
                     raise AssertionError(f"track {track} lacks segments {lacking} of {needed} that steps need")
 
     def check_segments(self) -> None:
@@ -200,7 +200,7 @@ class MemoryParts:
         """
         for track in self.settings.tracks.all:
             env_id = self.settings.tracks.env_of(track)
-            if self.storage.next_position(track) != self.storage.next_position(env_id):
+            if self.frames.next_position(track) != self.frames.next_position(env_id):
                 raise AssertionError(f"environment {env_id} has different frames in two arrays")
             if isinstance(self.steps, BlockSteps):
                 loaded = self._loaded_without_block.get(track, np.empty(0, np.int64))
@@ -208,9 +208,9 @@ class MemoryParts:
 
     def _segments_of(self, track: int) -> npt.NDArray[np.int64]:
         """Return the numbers of the segments of ``track`` that are not to be evicted, ascending."""
-        frames = self.storage.frames_per_segment
-        number, num_open = divmod(self.storage.next_position(track), frames)
-        numbers = self.storage.sealed_segments(track)
+        frames = self.frames.frames_per_segment
+        number, num_open = divmod(self.frames.next_position(track), frames)
+        numbers = self.frames.sealed_segments(track)
         return np.append(numbers, number) if num_open else numbers
 
     def _restack(self, env_ids: npt.NDArray[np.int32]) -> None:
@@ -224,7 +224,7 @@ class MemoryParts:
             one = np.array([env_id], np.int32)
             try:
                 last = np.array([newest])
-                self.storage.windows(one, last, np.array([count], np.int32), window, settings.stack_padding)
+                self.frames.windows(one, last, np.array([count], np.int32), window, settings.stack_padding)
             except DamagedSegmentError as error:
                 self.damage.skip(error)
                 continue
@@ -261,7 +261,7 @@ class MemoryParts:
         """Count steps in the files of a directory in the budget."""
         self._step_copies = STEP_COPIES
         self._sampler_copies = 1 + COMMITS
-        self.storage.charge_commits(COMMITS, self.steps.most_unsealed, self.settings.step_bytes)
+        self.frames.charge_commits(COMMITS, self.steps.most_unsealed, self.settings.step_bytes)
         self._charge_sampler()
 
     def _charge_sampler(self) -> None:
@@ -269,7 +269,7 @@ class MemoryParts:
         sampler = self.notified_sampler.sampler
         self.budget.count_sampler(self._table_bytes(sampler))
         sampler_bytes = self._sampler_copies * math.ceil(sampler.bytes_a_step)
-        self.storage.charge_steps(self._step_copies * self.settings.step_bytes + sampler_bytes)
+        self.frames.charge_steps(self._step_copies * self.settings.step_bytes + sampler_bytes)
 
 
 def _make_storage(settings: MemorySettings) -> FrameStorage:

@@ -207,7 +207,7 @@ class DistributedRun:
         actors, envs = plural(settings.actors, "actor"), plural(settings.num_envs, "environment")
         return f"{actors} of {envs}, {plural(settings.shards, 'shard')}"
 
-    def parts(self) -> dict[str, str]:
+    def other_processes(self) -> dict[str, str]:
         """Return how many actors and shards are alive, and who waits for whom, for the display of the progress."""
         shards = self.settings.shards
         return {

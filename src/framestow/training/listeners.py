@@ -128,7 +128,7 @@ class Progress:
             "epsilon": f"{run.agent.epsilon(tally.agent_steps):.3f}",
             "memory": _describe_memory(run.memory),
             "process": format_bytes(resident_bytes()),
-            **run.parts(),
+            **run.other_processes(),
         }
 
 

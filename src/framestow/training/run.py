@@ -167,7 +167,7 @@ class Run:
         where = f"in {plural(workers, 'worker')}" if workers else "in this process"
         return f"{plural(self.settings.num_envs, 'environment')} {where}"
 
-    def parts(self) -> dict[str, str]:
+    def other_processes(self) -> dict[str, str]:
         """Return what the display of the progress says about other processes: nothing."""
         return {}
 

@@ -114,7 +114,7 @@ class TrainingRun(Protocol):
     def describe_players(self) -> str:
         """Return which environments play, for the first line of the command."""
 
-    def parts(self) -> dict[str, str]:
+    def other_processes(self) -> dict[str, str]:
         """Return what the display of the progress says about other processes, by name."""
 
     def dormant_units(self) -> list[float]:

@@ -118,7 +118,7 @@ def _read_frames(
 
 def _by_segment(memory: ReplayMemory, first_position: int, first: int, before: int) -> Iterator[tuple[int, int]]:
     """Yield the frames ``first`` to ``before`` by the segment that they are in."""
-    length = memory.inner.storage.frames_per_segment
+    length = memory.inner.frames.frames_per_segment
     while first < before:
         stop = min(before, ((first_position + first) // length + 1) * length - first_position)
         yield first, stop

@@ -337,6 +337,6 @@ def test_a_disk_slower_than_the_writer_slows_it_instead_of_filling_ram(tmp_path,
         memory.begin(noise[:1])
         for step in range(1_500):  # 6 MB
             memory.append([0], [0.0], [False], [False], noise[step % 64][None])
-            largest = max(largest, memory.inner.storage.nbytes["frames"])
+            largest = max(largest, memory.inner.frames.nbytes["frames"])
 
     assert largest < 2 * 2**20 + 320 * 4000 + 16 * 4000 + 2**19  # the bound, an open segment, 16 steps, a block

@@ -107,7 +107,7 @@ def test_every_golden_play_has_a_store_of_the_format_of_today():
     ("play", "meaning"), [(every_operation, plain_codec.BYTES), (every_operation_on_pixels, plain_codec.PIXELS)]
 )
 def test_the_golden_segments_have_every_kind_of_operation(play, meaning):
-    storage = ReplayMemory.load(STORES / play.__name__).inner.storage
+    storage = ReplayMemory.load(STORES / play.__name__).inner.frames
     codes: set[int] = set()
 
     plain_codec.unpack(storage.segment(0, 0), codes)

@@ -232,10 +232,8 @@ def test_a_log_of_another_store_costs_its_blocks_and_is_moved_aside(store, store
 
 def test_an_environment_without_its_newest_frames_continues_with_a_new_episode(store, stored):
     memory = ReplayMemory.load(store)
-    newest = [memory.inner.storage.open_segment(track) - 1 for track in range(NUM_ENVS)]
-    while (
-        memory.inner.storage.stored_positions(0).stop % stored.frames_per_segment
-    ):  # until track 0 has no open segment
+    newest = [memory.inner.frames.open_segment(track) - 1 for track in range(NUM_ENVS)]
+    while memory.inner.frames.stored_positions(0).stop % stored.frames_per_segment:  # until track 0 has no open segment
         memory.append([0], [0.0], [False], [False], np.zeros((1, *SHAPE), np.uint8), [0])
     memory.save(store)
     damage_last_block_of(store, 0, newest[0] + 1)

@@ -289,7 +289,7 @@ def test_a_writer_that_failed_at_any_operation_goes_on_with_its_own_memory(every
         folder = shutil.copytree(tmp_path / "other", tmp_path / f"{at}")
         disk = FailingDisk(at, errno.ENOSPC)
         with StoreWriter(folder, files=disk) as writer:
-            writer.begin(None)
+            writer.continue_from(None)
             with suppress(OSError):
                 commit = writer.commit(memory.inner.parts, set(), with_copy=True)
                 writer.prune_before(commit.generation)

@@ -68,16 +68,16 @@ def test_logs_stay_small_with_random_eviction(tmp_path):
     memory = new_memory()
     sizes = []
     with StoreWriter(tmp_path / "memory", file_bytes=20_000) as writer:
-        writer.begin(None)
+        writer.continue_from(None)
         for step in range(60):
             play(memory, 150, seed=step)
             writer.commit(memory.inner.parts, ())
             sizes.append(sum(file.stat().st_size for file in (tmp_path / "memory").glob("frames-*.log")))
 
     live = sum(
-        len(memory.inner.storage.segment(track, number))
+        len(memory.inner.frames.segment(track, number))
         for track in range(NUM_ENVS)
-        for number in memory.inner.storage.sealed_segments(track).tolist()
+        for number in memory.inner.frames.sealed_segments(track).tolist()
     )
     assert max(sizes[20:]) < 3 * live
     assert_equal(memory, ReplayMemory.load(tmp_path / "memory"))

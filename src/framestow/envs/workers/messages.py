@@ -77,7 +77,7 @@ class Message(NamedTuple):
     payload: bytes  # pickled; empty for nothing to say, and for the usual step
 
 
-class Steps(NamedTuple):
+class StepPayload(NamedTuple):
     """Payload of a STEP that is not the usual one: that steps all environments of the worker, and none has ended."""
 
     env_ids: Sequence[int]

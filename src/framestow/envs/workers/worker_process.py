@@ -29,7 +29,7 @@ from framestow.envs.workers.messages import (
     Message,
     MessageSocket,
     Outcome,
-    Steps,
+    StepPayload,
     pickle_value,
 )
 from framestow.envs.workers.shared_arrays import SharedArrays, SharedBlock
@@ -134,7 +134,7 @@ class EnvHost:
         self._env_ids, self._factories, self._mode, self._block = env_ids, factories, mode, block
         self._calls = calls
         # The usual step: of all environments, none of which has ended.
-        self._usual_steps = Steps(env_ids, [False] * len(env_ids), None, ())
+        self._usual_steps = StepPayload(env_ids, [False] * len(env_ids), None, ())
         self._envs: dict[int, gymnasium.Env[Any, Any]] = {}  # by their number; empty before MAKE
         self._shared: SharedArrays | None = None  # None before MAP
 

@@ -26,7 +26,7 @@ from framestow.envs.vector.calls import (
 )
 from framestow.envs.vector.checked import CheckedVectorEnv
 from framestow.envs.vector.one_env import GYMNASIUM_CALLS, AutoresetName, EnvCalls, find_mode
-from framestow.envs.workers.messages import Command, Steps, pickle_value
+from framestow.envs.workers.messages import Command, StepPayload, pickle_value
 from framestow.envs.workers.pool import (
     OnWorkerLost,
     StartMethod,
@@ -265,7 +265,7 @@ class WorkerVectorEnv(CheckedVectorEnv):
             own_actions = None if actions is None else [actions[env_id] for env_id in env_ids]
             seeds = [(env_id, states.first_seeds.get(env_id)) for env_id in resets]
             if env_ids or resets:
-                payload = pickle_value(Steps(env_ids, states.has_ended[env_ids].tolist(), own_actions, seeds))
+                payload = pickle_value(StepPayload(env_ids, states.has_ended[env_ids].tolist(), own_actions, seeds))
                 requests.append(Request(worker, Command.STEP, [*env_ids, *resets], payload))
         return requests
 

@@ -17,7 +17,7 @@ from framestow.integrations.drop_in.pickled_memory import PickledMemory, make_me
 from framestow.replay.forked_locks import call_in_children
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.reading.batch import Batch
-from framestow.replay.settings.observation_layout import MAX_STACK, Stacks, stacks_on
+from framestow.replay.settings.observation_layout import MAX_STACK, StackLayout, stacks_on
 
 
 def num_steps_taken(memory: ReplayMemory) -> int:
@@ -32,7 +32,7 @@ def check_frame_stack(frame_stack: Any) -> None:
         whole_number("frame_stack", frame_stack, 1, MAX_STACK, rule=rule)
 
 
-def stacks_of_depth(space: Any, depth: int) -> tuple[Stacks | None, ...]:
+def stacks_of_depth(space: Any, depth: int) -> tuple[StackLayout | None, ...]:
     """Return the stacks of ``depth`` frames in observations of ``space``, by array.
 
     Pictures are stacked on the shorter of their first and last axis, with more than three axes on the first. Vectors
@@ -44,7 +44,7 @@ def stacks_of_depth(space: Any, depth: int) -> tuple[Stacks | None, ...]:
     shapes = [frame.shape for frame in observation_spec(space).frame_specs]
     if depth == 1:
         return (None,) * len(shapes)
-    stacks: list[Stacks | None] = []
+    stacks: list[StackLayout | None] = []
     for shape in shapes:
         axis = 0 if len(shape) > 3 or shape[0] <= shape[-1] else -1
         if shape[axis] % depth == 0:

@@ -20,7 +20,7 @@ from framestow.integrations.drop_in.pickled_memory import PickledMemory, close_a
 from framestow.integrations.torchrl.packed_pixels import PackedPixels
 from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelKeys, Pixels, StepBatch, name_of
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.settings.observation_layout import Stacks, stacks_on
+from framestow.replay.settings.observation_layout import StackLayout, stacks_on
 
 SPARE_STEPS = 256  # of the memory, for steps that no cell has after an interrupt
 MIN_ENVS = 16  # of the memory, however few environments the first batch has
@@ -65,7 +65,7 @@ class PixelSteps:
     def __init__(
         self,
         keys: PixelKeys,
-        stacks: list[Stacks] | None,
+        stacks: list[StackLayout] | None,
         num_steps: int,
         num_envs: int,
         settings: dict[str, Any],
@@ -300,21 +300,21 @@ class PixelSteps:
         return (observations,) if len(self._names) == 1 else tuple(observations[name] for name in self._names)
 
 
-def stacks_along(shape: tuple[int, ...], depth: int, dim: int) -> Stacks:
+def stacks_along(shape: tuple[int, ...], depth: int, dim: int) -> StackLayout:
     """Return how ``depth`` frames of ``shape`` are stacked along ``dim``, as ``CatFrames`` does.
 
     Raises:
         InvalidSettingsError: ``dim`` is neither the first nor the last axis of the frames.
     """
     if len(shape) == 2 and dim == -3:
-        return Stacks(0, depth)  # the frames have no axis of channels yet
+        return StackLayout(0, depth)  # the frames have no axis of channels yet
     if dim not in (-1, -len(shape)):
         raise InvalidSettingsError(
             f"dim is {dim}: for frames of shape {shape} it must be {-len(shape)}, the first axis, or -1, the last; "
             "give the axis of the channels"
         )
     axis = -1 if dim == -1 else 0
-    return Stacks(axis, depth, shape[axis])
+    return StackLayout(axis, depth, shape[axis])
 
 
 def _groups(env_ids: list[int]) -> Iterator[slice]:

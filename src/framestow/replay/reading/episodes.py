@@ -297,7 +297,7 @@ def read_episode(parts: MemoryParts, env_id: int, first: int, length: int, *, ha
         history=int(counts[0]) - 2,  # without the newest frame and the next observation's frame
         extras=fields.extras,
         borders=borders,
-        _storage=parts.storage,
+        _storage=parts.frames,
         _first_position=first,
         _counts=np.append(counts - 1, last_count).astype(np.int32),
         _settings=parts.settings,

@@ -17,7 +17,7 @@ from framestow.interface import listed, one_line
 from framestow.keywords import suggests_keywords
 from framestow.replay.memory import ReplayMemory, check_batch_size
 from framestow.replay.reading.batch import Batch
-from framestow.replay.reading.sampling import PendingBatch, look_up, read_pending
+from framestow.replay.reading.sampling import PendingBatch, drawn, read_pending
 from framestow.storage.frame_storage import FrameSnapshot
 
 GoalStrategy = Literal["future", "final", "episode"]
@@ -141,7 +141,7 @@ class HindsightGoals:
 
     def draw_ahead(self, batch_size: int) -> PendingGoals:
         """Draw now as ``sample`` does, for a loader; ``unpack`` calls both functions, in the loader's thread."""
-        return look_up(PendingGoals(self, self._memory, check_batch_size(batch_size)))
+        return drawn(PendingGoals(self, self._memory, check_batch_size(batch_size)))
 
     def choose_rows(self, batch_size: int) -> Numbers:
         """Draw the rows to relabel, ascending."""
@@ -237,9 +237,9 @@ class PendingGoals(PendingBatch):
         super().__init__(memory.inner.parts, memory.inner.batches, batch_size)
         self._hindsight = hindsight
 
-    def look_up(self) -> None:  # noqa: D102
+    def draw_steps(self) -> None:  # noqa: D102
         with self._parts.lock:  # no eviction between the draw and the choice of goals
-            super().look_up()
+            super().draw_steps()
             self._rows = self._hindsight.choose_rows(self._batch_size)
             self._windows = self._hindsight.choose_frames(self.draw.indices[self._rows])
 

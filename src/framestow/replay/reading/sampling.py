@@ -1,6 +1,6 @@
-"""Sample a batch: draw indices, look up their steps, unpack their frames.
+"""Sample a batch: draw indices, find their steps, unpack their frames.
 
-A batch starts as a ``PendingBatch``. Its look-up takes the memory's lock for microseconds; its frames are unpacked
+A batch starts as a ``PendingBatch``. Its draw takes the memory's lock for microseconds; its frames are unpacked
 without the lock, into an array of an ``OutputPool``.
 """
 
@@ -26,7 +26,7 @@ from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.reading.batch import Batch, describe_batch
 from framestow.replay.reading.summed_extras import summed_extras
 from framestow.replay.samplers.sampler import Draw
-from framestow.replay.settings.observation_layout import Stacks
+from framestow.replay.settings.observation_layout import StackLayout
 from framestow.replay.steps.step_store import POSITION_RANGE, unreadable
 from framestow.storage.frame_storage import FrameSnapshot
 
@@ -36,7 +36,7 @@ BatchOrSequences = TypeVar("BatchOrSequences")
 
 
 class PendingFrames(HidesNames, ABC, Generic[BatchOrSequences]):
-    """Steps that are drawn and looked up, but whose frames are not unpacked yet.
+    """Steps that are drawn, but whose frames are not unpacked yet.
 
     New steps and evictions do not change what ``read`` returns. Call ``read`` once, from any thread, or ``stop``.
     Until then evicted frames stay readable for it, and a writer that evicts many frames waits for it
@@ -44,7 +44,7 @@ class PendingFrames(HidesNames, ABC, Generic[BatchOrSequences]):
     """
 
     __slots__ = ("_parts", "fields", "frames", "snapshot", "windows")
-    _hidden_names = frozenset({"draw", "fields", "frames", "look_up", "read", "redraw", "snapshot", "windows"})
+    _hidden_names = frozenset({"draw", "draw_steps", "fields", "frames", "read", "redraw", "snapshot", "windows"})
 
     windows: Windows
     fields: StepFields
@@ -55,7 +55,7 @@ class PendingFrames(HidesNames, ABC, Generic[BatchOrSequences]):
         self.snapshot: FrameSnapshot | None = None
 
     @abstractmethod
-    def look_up(self) -> None:
+    def draw_steps(self) -> None:
         """Choose the steps and copy their values and the positions of their frames; takes the memory's lock."""
 
     @abstractmethod
@@ -98,7 +98,7 @@ class PendingFrames(HidesNames, ABC, Generic[BatchOrSequences]):
         """Skip the segment of ``error`` and draw again; raise ``error`` if the memory skips none."""
         with self._parts.lock:
             self._parts.damage.skip(error)
-            self.look_up()
+            self.draw_steps()
 
     def stop(self) -> None:
         """Release the frames, unless a thread unpacks them now; does not change a batch that was returned."""
@@ -110,20 +110,20 @@ class PendingFrames(HidesNames, ABC, Generic[BatchOrSequences]):
 AnyPending = TypeVar("AnyPending", bound="PendingFrames[Any]")
 
 
-def look_up(pending: AnyPending) -> AnyPending:
-    """Return ``pending`` after its look-up; stop it on any interrupt, because a lost snapshot blocks the writer."""
+def drawn(pending: AnyPending) -> AnyPending:
+    """Return ``pending`` with its steps drawn; stop it on any interrupt, because a lost snapshot blocks the writer."""
     try:
-        pending.look_up()
+        pending.draw_steps()
         return pending
-    except BaseException:  # also between the look-up and the return, as a traceback keeps the snapshot alive
+    except BaseException:  # also between the draw and the return, as a traceback keeps the snapshot alive
         pending.stop()
         raise
 
 
 def read_pending(pending: PendingFrames[BatchOrSequences]) -> BatchOrSequences:
-    """Look up and read ``pending``; stop it on any interrupt."""
+    """Draw and read ``pending``; stop it on any interrupt."""
     try:
-        pending.look_up()
+        pending.draw_steps()
         return pending.read()
     finally:
         pending.stop()
@@ -145,12 +145,12 @@ class BatchBuilder:
     """Reads batches of a memory's transitions into arrays of an ``OutputPool``."""
 
     def __init__(self, parts: MemoryParts) -> None:
-        self._parts, self._lock, self._steps, self._storage = parts, parts.lock, parts.steps, parts.storage
+        self._parts, self._lock, self._steps, self._storage = parts, parts.lock, parts.steps, parts.frames
         self._has_budget = parts.budget.max_bytes is not None
         self._spec, self._padding = parts.settings.frame, parts.settings.stack_padding
         self._layout = layout = parts.settings.layout
         # Whether observations are stacks of frames along the first axis, in a single array.
-        self._is_as_stored = self._spec.is_one_array and layout.stacks[0] == Stacks(0, layout.depth)
+        self._is_as_stored = self._spec.is_one_array and layout.stacks[0] == StackLayout(0, layout.depth)
         # Of each array: shape and dtype of its frames, and how many frames less than ``stack`` it has.
         self._arrays = [
             (array.shape, array.dtype, layout.depth - depth)
@@ -182,7 +182,7 @@ class BatchBuilder:
             try:
                 with self._lock:
                     draw = choose(argument)
-                    windows, fields, frames, snapshot = self.look_up(draw.indices, shares_frames)
+                    windows, fields, frames, snapshot = self.locate(draw.indices, shares_frames)
                 snapshot.windows(*windows, frames, self._padding)
                 return self.make_batch(draw, fields, frames)
             except DamagedSegmentError as error:
@@ -225,7 +225,7 @@ class BatchBuilder:
             raise unreadable(self._steps, missing[0], "transition")
         return Draw(indices, np.ones(len(indices), np.float32))
 
-    def look_up(
+    def locate(
         self, indices: npt.NDArray[np.int64], shares_frames: bool = True
     ) -> tuple[Windows, StepFields, Frames, FrameSnapshot]:
         """Return where the frames of transitions are, their other fields, arrays for the frames, and a new snapshot.
@@ -284,7 +284,7 @@ class BatchBuilder:
 
 
 class PendingBatch(PendingFrames[Batch]):
-    """``BatchBuilder.read`` in two halves: transitions that are looked up, and not unpacked yet."""
+    """``BatchBuilder.read`` in two halves: transitions that are drawn, and not unpacked yet."""
 
     __slots__ = ("_batch_size", "_builder", "draw")
 
@@ -294,10 +294,10 @@ class PendingBatch(PendingFrames[Batch]):
         super().__init__(parts)
         self._builder, self._batch_size = builder, batch_size
 
-    def look_up(self) -> None:  # noqa: D102
+    def draw_steps(self) -> None:  # noqa: D102
         with self._parts.lock:
             self.draw = self._builder.draw(self._batch_size)
-            self.windows, self.fields, self.frames, self.snapshot = self._builder.look_up(self.draw.indices)
+            self.windows, self.fields, self.frames, self.snapshot = self._builder.locate(self.draw.indices)
 
     def _make_batch(self) -> Batch:
         return self._builder.make_batch(self.draw, self.fields, self.frames)

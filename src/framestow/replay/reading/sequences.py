@@ -21,7 +21,7 @@ from framestow.frames.observation_spec import map_arrays
 from framestow.interface import warn_caller
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.reading.batch import SequenceBatch
-from framestow.replay.reading.sampling import BatchBuilder, PendingFrames, look_up, read_pending
+from framestow.replay.reading.sampling import BatchBuilder, PendingFrames, drawn, read_pending
 
 Borders = Literal["mask", "inside", "cross"]
 LONGEST = 65_536  # steps
@@ -80,7 +80,7 @@ class SequenceBuilder:
 
     def draw_ahead(self, batch_size: int, shape: SequenceShape) -> PendingSequences:
         """Draw as ``sample`` does, and leave the unpacking to the caller."""
-        return look_up(self._pending(batch_size, shape))
+        return drawn(self._pending(batch_size, shape))
 
     def sample_episodes(self, batch_size: int) -> SequenceBatch:
         """Return whole episodes, each equally likely; raise ``NothingToSampleError`` if there is none."""
@@ -181,7 +181,7 @@ Array = npt.NDArray[Any]
 
 
 class PendingSequences(PendingFrames[SequenceBatch]):
-    """Sequences that are drawn and looked up, but whose frames are not unpacked yet (``PendingFrames``)."""
+    """Sequences that are drawn, but whose frames are not unpacked yet (``PendingFrames``)."""
 
     __slots__ = ("_batches", "_burn_in", "_choose", "_crosses", "_mask", "_steps")
 
@@ -199,7 +199,7 @@ class PendingSequences(PendingFrames[SequenceBatch]):
         super().__init__(parts)
         self._batches, self._choose, self._crosses, self._burn_in = batches, choose, crosses, burn_in
 
-    def look_up(self) -> None:  # noqa: D102
+    def draw_steps(self) -> None:  # noqa: D102
         parts = self._parts
         with parts.lock:
             self._steps = self._choose()
@@ -215,7 +215,7 @@ class PendingSequences(PendingFrames[SequenceBatch]):
                 length += mask.shape[1]
                 windows = _join(windows, mask)
             self.windows, self.frames = windows, self._batches.take_buffers(len(windows.env_ids), length)
-            self.snapshot = parts.storage.take_snapshot()
+            self.snapshot = parts.frames.take_snapshot()
 
     def _make_batch(self) -> SequenceBatch:
         observation, next_observation = self._observations()

@@ -45,7 +45,7 @@ class Fact:
         of: Computes it; ``None`` for a property, which is computed from other facts.
         combine: Returns the number of several memories together from those of each; ``None`` for a property.
         unit: ``"bytes"``, or nothing for a count.
-        parts: Of a fact with several numbers, the words of each by its attribute.
+        numbers: Of a fact with several numbers, the words of each by its attribute.
     """
 
     key: str
@@ -54,7 +54,7 @@ class Fact:
     of: Callable[[Any], Any] | None = None
     combine: Callable[[Sequence[Any]], Any] | None = None
     unit: Literal["", "bytes"] = ""
-    parts: Mapping[str, str] = field(default_factory=dict)
+    numbers: Mapping[str, str] = field(default_factory=dict)
 
     def compute(self, source: Any) -> Any:
         """Return the number of ``source``, which has what ``of`` needs; of a property, its attribute ``key``."""
@@ -141,7 +141,7 @@ OF_A_MEMORY = (
         "frames",
         "frames, by how they are stored",
         {"report": "frames"},
-        lambda memory: memory.storage.num_frames,
+        lambda memory: memory.frames.num_frames,
         add_by_key,
     ),
     Fact("disk_bytes", "in files", {"report": "disk_bytes"}, lambda memory: memory.parts.disk_bytes, sum, "bytes"),

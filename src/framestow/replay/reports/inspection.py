@@ -199,7 +199,7 @@ def _spread_of(key: str, column: str, words: str, values: str) -> Fact:
         words,
         {"column": column},
         lambda stored: Spread.of(stored.whole[values]),
-        parts={"mean": words, "least": "  minimum", "greatest": "  maximum"},
+        numbers={"mean": words, "least": "  minimum", "greatest": "  maximum"},
     )
 
 
@@ -229,7 +229,7 @@ OF_A_LABEL = (
         "age in steps, median",
         {"column": "age"},
         lambda stored: stored.ages,
-        parts={"median": "age in steps, median", "oldest": "  oldest"},
+        numbers={"median": "age in steps, median", "oldest": "  oldest"},
     ),
 )
 # Of a whole store. The viewer computes its numbers from ``StoredSteps``; ``Inspection`` has those of ``inspect``.

@@ -126,7 +126,7 @@ class ObservationWatch:
 
     def report(self) -> ObservationReport:
         """Return what was found; hold the memory's lock."""
-        arrays, storage = self._layout.arrays, self._parts.storage
+        arrays, storage = self._layout.arrays, self._parts.frames
         return ObservationReport(
             {
                 array.key: None if stacks is None or stacks.depth == 1 else (stacks.depth, stacks.axis)

@@ -30,7 +30,7 @@ from framestow.replay.settings.observation_layout import (
     ONE_ENVIRONMENT_S,
     AxisChoice,
     ObservationLayout,
-    Stacks,
+    StackLayout,
 )
 from framestow.replay.settings.step_fields import NO_EXTRAS, ExtrasSpec, Summed, slot_record
 from framestow.storage.frame_storage import STORAGES, Storage, check_frames_per_segment, usual_frames_per_segment
@@ -67,7 +67,7 @@ class MemorySettings:
     frames_per_segment: int | None = None  # replaced by a number in __post_init__
     extras: ExtrasSpec = NO_EXTRAS
     n_step: int = 1  # of saves without this setting, too
-    stacks: tuple[Stacks | None, ...] | None = None
+    stacks: tuple[StackLayout | None, ...] | None = None
     """Stacks by array, of a memory built with the space of whole observations; ``None`` of one built with ``stack``."""
     is_on_disk: InitVar[bool] = False
     """Whether the memory will live in a directory: its segments are shorter under a budget."""
@@ -279,7 +279,7 @@ def _values_of(state: dict[str, Any]) -> dict[str, Any]:
     values |= {"frame": spec_from_state(state["frame"]), "action": ActionSpec.from_state(state["action"])}
     values["extras"] = ExtrasSpec.from_state(state)
     if state.get("stacks") is not None:
-        values["stacks"] = tuple(each and Stacks(*each) for each in state["stacks"])
+        values["stacks"] = tuple(each and StackLayout(*each) for each in state["stacks"])
     if "labels" in state:
         values["labels"] = tuple(state["labels"])
     return values

@@ -1,6 +1,6 @@
 """How observations consist of frames: which axis of which array is a stack, decided by shape alone.
 
-``Stacks`` says it of one array, ``ObservationLayout`` of a whole observation.
+``StackLayout`` says it of one array, ``ObservationLayout`` of a whole observation.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ AxisChoice: TypeAlias = "int | Literal['none'] | tuple[int, int]"
 """Axis of the stacked frames, 0 or -1, alone or with the number of frames on it; ``"none"``: no stack."""
 
 
-class Stacks(NamedTuple):
+class StackLayout(NamedTuple):
     """Stack of ``depth`` frames along ``axis`` of an observation, 0 or -1, oldest frame first.
 
     With ``channels=None`` the frames have no such axis. Otherwise each frame has ``channels`` entries along it.
 
     >>> (
-    ...     Stacks(0, 4).frame_shape((4, 84, 84)),
-    ...     Stacks(-1, 4, channels=3).frame_shape((84, 84, 12)),
+    ...     StackLayout(0, 4).frame_shape((4, 84, 84)),
+    ...     StackLayout(-1, 4, channels=3).frame_shape((84, 84, 12)),
     ... )
     ((84, 84), (84, 84, 3))
     """
@@ -79,7 +79,7 @@ class Stacks(NamedTuple):
         A view, except of channels joined on the last axis: ``empty(shape, dtype)`` makes the array for those.
         ``num_leading``: number of axes before the frames.
 
-        >>> stacks = Stacks(-1, 4, channels=3)
+        >>> stacks = StackLayout(-1, 4, channels=3)
         >>> observations = np.arange(2 * 5 * 12).reshape(2, 5, 12)
         >>> bool((stacks.join(stacks.split(observations).copy()) == observations).all())
         True
@@ -110,7 +110,7 @@ class ObservationLayout:
     """
 
     spec: ObservationSpec
-    stacks: tuple[Stacks | None, ...]
+    stacks: tuple[StackLayout | None, ...]
     frame_space: ObservationSpec
     """Spec of one frame of each array."""
     takes_frames: bool = False
@@ -123,7 +123,7 @@ class ObservationLayout:
 
     @classmethod
     def of_space(
-        cls, space: Any, stack_axis: AxisChoice | Mapping[str, AxisChoice] | Sequence[Stacks | None] | None = None
+        cls, space: Any, stack_axis: AxisChoice | Mapping[str, AxisChoice] | Sequence[StackLayout | None] | None = None
     ) -> ObservationLayout:
         """Return the layout of observations of ``space``.
 
@@ -137,7 +137,11 @@ class ObservationLayout:
         """
         spec = observation_spec(space)
         arrays = spec.arrays
-        if isinstance(stack_axis, tuple) and stack_axis and all(isinstance(one, Stacks | None) for one in stack_axis):
+        if (
+            isinstance(stack_axis, tuple)
+            and stack_axis
+            and all(isinstance(one, StackLayout | None) for one in stack_axis)
+        ):
             stacks = stack_axis  # of a saved memory
         else:
             stacks = tuple(map(_as_stacks, arrays, _choices(arrays, stack_axis)))
@@ -164,10 +168,10 @@ class ObservationLayout:
     def of_frames(cls, space: Any, stack: int) -> ObservationLayout:
         """Return the layout with stacks of ``stack`` frames of ``space`` on the first axis, in all arrays."""
         frames = observation_spec(space)
-        return replace(cls.of_stacks(frames, (Stacks(0, stack),) * len(frames.frame_specs)), takes_frames=True)
+        return replace(cls.of_stacks(frames, (StackLayout(0, stack),) * len(frames.frame_specs)), takes_frames=True)
 
     @classmethod
-    def of_stacks(cls, frames: ObservationSpec, stacks: tuple[Stacks | None, ...]) -> ObservationLayout:
+    def of_stacks(cls, frames: ObservationSpec, stacks: tuple[StackLayout | None, ...]) -> ObservationLayout:
         """Return the layout with these ``stacks`` of ``frames``."""
         specs = [
             frame if each is None else replace(frame, shape=each.observation_shape(frame.shape))
@@ -237,7 +241,7 @@ class ObservationLayout:
         ]
 
     def join(self, frames: Sequence[npt.NDArray[Any]], num_leading: int = 1, empty: Any = np.empty) -> Any:
-        """Return frames ``(..., depth, *frame)``, one array per array, as ``Stacks.join`` joins them."""
+        """Return frames ``(..., depth, *frame)``, one array per array, as ``StackLayout.join`` joins them."""
         newest: tuple[Any, ...] = (*(slice(None),) * num_leading, -1)
         parts = [
             part[newest] if stacks is None else stacks.join(part, num_leading, empty)
@@ -246,7 +250,7 @@ class ObservationLayout:
         return self.spec.rebuild(parts)
 
 
-def find_stack(shape: tuple[int, ...]) -> Stacks | None:
+def find_stack(shape: tuple[int, ...]) -> StackLayout | None:
     """Return the stack that an array of ``shape`` is taken for; ``None`` if it is a single frame.
 
     A picture has at least three axes, two of them of 32 or more. Its first or last axis is a stack if it has 2 to 16
@@ -259,7 +263,7 @@ def find_stack(shape: tuple[int, ...]) -> Stacks | None:
     ...     find_stack((84, 84, 3)),
     ...     find_stack((17,)),
     ... )
-    (Stacks(axis=-1, depth=4, channels=None), Stacks(axis=-1, depth=4, channels=3), None, None)
+    (StackLayout(axis=-1, depth=4, channels=None), StackLayout(axis=-1, depth=4, channels=3), None, None)
     """
     if not is_picture(shape):
         return None
@@ -272,14 +276,14 @@ def is_picture(shape: tuple[int, ...]) -> bool:
     return len(shape) > 2 and sum(side >= PICTURE_SIDE for side in shape) >= 2
 
 
-def stacks_on(shape: tuple[int, ...], axis: int, depth: int | None = None) -> Stacks:
+def stacks_on(shape: tuple[int, ...], axis: int, depth: int | None = None) -> StackLayout:
     """Return the stack of ``depth`` frames on ``axis``; of colour frames if ``None`` and three axes allow them."""
     size = shape[axis]
     if depth is None:
         is_colour = len(shape) == 3 and size > COLOURS and size % COLOURS == 0
         depth = size // COLOURS if is_colour else size
     is_vector = len(shape) == 1  # whose frames are vectors too
-    return Stacks(axis, depth, None if depth == size and not is_vector else size // depth)
+    return StackLayout(axis, depth, None if depth == size and not is_vector else size // depth)
 
 
 def _choices(arrays: Sequence[ArraySpec], stack_axis: Any) -> list[Any]:
@@ -297,7 +301,7 @@ def _choices(arrays: Sequence[ArraySpec], stack_axis: Any) -> list[Any]:
     return [stack_axis if is_picture(array.frame.shape) else None for array in arrays]
 
 
-def _as_stacks(array: ArraySpec, choice: Any) -> Stacks | None:
+def _as_stacks(array: ArraySpec, choice: Any) -> StackLayout | None:
     """Return the stack that ``choice`` makes of an array."""
     shape, name = array.frame.shape, f"stack_axis{array.subscript}"
     if choice is None:

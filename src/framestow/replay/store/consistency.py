@@ -35,7 +35,7 @@ def check_steps(steps: AnySteps, settings: MemorySettings) -> None:
 
 def check_parts(parts: MemoryParts) -> None:
     """Raise ``ValueError`` with the first problem of steps and frames, so that every transition can be read."""
-    steps, storage, settings = parts.steps, parts.storage, parts.settings
+    steps, storage, settings = parts.steps, parts.frames, parts.settings
     stops = np.array([storage.next_position(track) for track in settings.tracks.all]).reshape(-1, settings.num_envs)
     if (steps.newest_positions != stops - 1).any():
         raise ValueError("frames and steps of an environment end at different positions")

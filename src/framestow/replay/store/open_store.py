@@ -78,7 +78,7 @@ class OpenStore:
         store = cls(parts, folder)
         with store._lock_folder() as writer:
             if writer.newest is None:
-                writer.begin(None)
+                writer.continue_from(None)
                 store._write(writer, set())
             else:
                 store._continue_from(writer, None)
@@ -103,7 +103,7 @@ class OpenStore:
     def flush_for_budget(self) -> None:
         """Flush if files and RAM together exceed ``max_bytes``; the next step raises an ``OSError`` of it."""
         parts = self._parts
-        ram_bytes = sum(parts.storage.nbytes.values()) + parts.steps.nbytes
+        ram_bytes = sum(parts.frames.nbytes.values()) + parts.steps.nbytes
         if self._writer is not None and parts.budget.wants_flush(ram_bytes + self._writer.file_bytes):
             parts.budget.evicted_bytes = 0
             try:
@@ -121,8 +121,8 @@ class OpenStore:
         if self._num_steps % STEPS_PER_CHECK or (self._background is None and self._parts.budget.max_bytes is None):
             return
         most = min(MAX_UNFLUSHED_BYTES, self._parts.budget.max_flushed_bytes)
-        if self._parts.storage.unflushed_bytes > most:
-            self._flush_unless(lambda: self._parts.storage.unflushed_bytes <= most)
+        if self._parts.frames.unflushed_bytes > most:
+            self._flush_unless(lambda: self._parts.frames.unflushed_bytes <= most)
 
     def flush(self) -> int:
         """Write everything that was appended before; return the generation."""
@@ -187,7 +187,7 @@ class OpenStore:
                 yield self._writer
             else:
                 with self._new_writer() as writer:
-                    writer.begin(writer.with_commit(self._commit))
+                    writer.continue_from(writer.with_commit(self._commit))
                     yield writer
 
     def _new_writer(self) -> StoreWriter:
@@ -209,7 +209,7 @@ class OpenStore:
             is_whole = not stored.is_partial
         # With a log that cannot be used nothing can be continued: the next commit writes everything that is left.
         base = writer.with_commit(stored.commit.name) if is_whole else None
-        writer.begin(base)
+        writer.continue_from(base)
         if generation is None:
             _warn_of_crash(self.path, stored.commit)
 
@@ -234,7 +234,7 @@ class OpenStore:
 
         A Ctrl-C between two lines can at worst move a segment twice, which is harmless.
         """
-        storage, keys = self._parts.storage, writer.moved
+        storage, keys = self._parts.frames, writer.moved
         while keys:
             with self._parts.lock:
                 for key in filter(lambda key: storage.supports_files(key.track), keys[:SEGMENTS_PER_LOCK]):

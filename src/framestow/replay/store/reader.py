@@ -264,7 +264,7 @@ class StoredMemory(Closing):
 
     def _fill_sealed(self, parts: MemoryParts, in_files: bool) -> Iterator[DamagedSegmentError]:
         """Restore the sealed segments; yield an error for each damaged one that is skipped."""
-        storage, num_frames = parts.storage, parts.storage.frames_per_segment
+        storage, num_frames = parts.frames, parts.frames.frames_per_segment
         evicted: dict[int, list[range]] = {}  # by environment, frames that need not be restored
         for key in unpack_keys(list_sealed_segments(self.arrays)):
             env_id, first = parts.settings.tracks.env_of(key.track), key.number * num_frames
@@ -291,7 +291,7 @@ class StoredMemory(Closing):
 
     def _fill_open(self, parts: MemoryParts) -> None:
         """Restore the open segments, and the next position of tracks without stored frames."""
-        storage = parts.storage
+        storage = parts.frames
         for track, (next_position, segment) in enumerate(open_segments(self.arrays)):
             number = next_position // storage.frames_per_segment
             if segment.size:
@@ -356,7 +356,7 @@ class StoredMemory(Closing):
 
 def _append_blank_segment(parts: MemoryParts, track: int, number: int) -> None:
     """Continue a track after a sealed segment that was damaged and skipped."""
-    storage, tracks = parts.storage, parts.settings.tracks
+    storage, tracks = parts.frames, parts.settings.tracks
     array, env_id = tracks.array_of(track), tracks.env_of(track)
     frame, length = parts.settings.frame.frame_specs[array], storage.frames_per_segment
     blank = FrameStorage(frame, 1, frames_per_segment=length, depths=[parts.settings.layout.depths[array]])

@@ -214,7 +214,7 @@ class _Repair:
         for one in self._generations:
             parts, _ = load_intact(one.verified)
             if one.commit.id != store or not _may_share(writer, one.verified, parts):
-                writer.begin(None)
+                writer.continue_from(None)
             store = one.commit.id
             commit, snapshot = writer.append(writer.open_logs(), parts)
             # The sampler stays as it was saved: it may be one that is not installed here.

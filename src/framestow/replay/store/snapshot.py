@@ -44,7 +44,7 @@ class Snapshot(NamedTuple):
 
 def update_logs(logs: tuple[BlockLogWriter, BlockLogWriter], parts: MemoryParts) -> tuple[Snapshot, list[BlockKey]]:
     """Append a memory's new blocks to the logs; return a snapshot, and the segments of frames that were appended."""
-    storage, steps = parts.storage, parts.steps
+    storage, steps = parts.frames, parts.steps
     frames = BlockCopier(logs[0], parts.lock, partial(sealed_segments, parts), storage.segment)
     copy_steps = lambda *key: steps.step_block(key)  # noqa: E731
     blocks = BlockCopier(logs[1], parts.lock, partial(sealed_steps, steps), copy_steps, steps.block_versions)
@@ -63,7 +63,7 @@ def update_logs(logs: tuple[BlockLogWriter, BlockLogWriter], parts: MemoryParts)
 
 def sealed_segments(parts: MemoryParts) -> PackedKeys:
     """Return the packed keys of the sealed segments of frames, ascending."""
-    numbers = list(map(parts.storage.sealed_segments, parts.settings.tracks.all))
+    numbers = list(map(parts.frames.sealed_segments, parts.settings.tracks.all))
     return pack_keys(np.repeat(np.arange(len(numbers)), list(map(len, numbers))), np.concatenate(numbers))
 
 
@@ -151,7 +151,7 @@ class BlockCopier:
 
 def take_snapshot(parts: MemoryParts, sealed: PackedKeys, sealed_blocks: PackedKeys) -> Snapshot:
     """Copy the small state of a memory with these sealed segments and blocks of steps. Hold ``parts.lock``."""
-    storage, length = parts.storage, parts.storage.frames_per_segment
+    storage, length = parts.frames, parts.frames.frames_per_segment
     positions = [storage.next_position(track) for track in parts.settings.tracks.all]
     open_segments = [
         storage.segment(track, position // length) if position % length else b""

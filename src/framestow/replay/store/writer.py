@@ -181,7 +181,7 @@ class StoreWriter(Closing):
         made = [number for number, commit in self.generations.items() if commit.name in names]
         return self._commits[max(made)] if made else None
 
-    def begin(self, base: Commit | None) -> None:
+    def continue_from(self, base: Commit | None) -> None:
         """Continue from generation ``base``, which has the memory's data of then; ``None``: write everything."""
         for log in self._logs or ():
             log.close()
@@ -242,10 +242,10 @@ class StoreWriter(Closing):
             self._keep([number for number in self.generations if number >= generation])
             self._remove_unneeded(logs)
         if self._base is not None and self._base.generation not in self.generations:
-            self.begin(None)  # the memory went back to what is removed now
+            self.continue_from(None)  # the memory went back to what is removed now
 
     def keep_only(self, generation: int | None) -> None:
-        """Go back to ``generation``, instead of ``begin``, and remove all others, newer ones too.
+        """Go back to ``generation``, instead of ``continue_from``, and remove all others, newer ones too.
 
         ``None`` removes every generation. A number is never used again, so an older generation goes on under one above
         all.
@@ -270,7 +270,7 @@ class StoreWriter(Closing):
         """Return the logs. After a failure, reopen them as of the last commit that reached the disk."""
         if self._logs is None:
             self._read_commits()
-            self.begin(self.with_commit(self._written, self._base.name if self._base else ""))
+            self.continue_from(self.with_commit(self._written, self._base.name if self._base else ""))
             assert self._logs is not None
             self.moved = list(unpack_keys(self._logs[0].table.rows().keys))
         assert self._logs is not None
@@ -286,7 +286,7 @@ class StoreWriter(Closing):
         steps.compact()
         commit = empty_commit(self._list_ids(self._id))._replace(
             memory=snapshot.memory,
-            frames_per_segment=parts.storage.frames_per_segment,
+            frames_per_segment=parts.frames.frames_per_segment,
             num_transitions=snapshot.num_transitions,
             frames=frames.sync(),
             steps=steps.sync(),
