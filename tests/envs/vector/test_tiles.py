@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from framestow.envs.vector.calls import tile_images
+from framestow.envs.vector.arguments import tile_images
 from framestow.errors import InvalidStepError
 
 

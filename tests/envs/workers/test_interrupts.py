@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from framestow.envs import WorkerVectorEnv
-from framestow.envs.vector.calls import NoStepPendingError, StepPendingError
+from framestow.envs.vector.arguments import NoStepPendingError, StepPendingError
 from framestow.errors import InvalidStepError, WorkerLostError
 from oracles.ctrl_c import NumberedPoints
 from oracles.patience import PATIENCE_S

@@ -30,7 +30,7 @@ from framestow.envs.recording.step_recording import (
     open_episodes,
     take_rows,
 )
-from framestow.envs.vector.calls import (
+from framestow.envs.vector.arguments import (
     ClosedError,
     NoStepPendingError,
     StepPendingError,

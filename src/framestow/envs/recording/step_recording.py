@@ -22,7 +22,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from framestow.checks import as_array, one_of
-from framestow.envs.vector.calls import VectorStep
+from framestow.envs.vector.arguments import VectorStep
 from framestow.errors import InvalidStepError
 from framestow.frames.observation_spec import map_arrays
 from framestow.interface import warn_caller

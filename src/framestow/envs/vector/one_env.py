@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from framestow.envs.vector.calls import EnvFactory, error_text, make_env
+from framestow.envs.vector.arguments import EnvFactory, error_text, make_env
 from framestow.envs.vector.foreign_envs import check_reset, check_step
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
 

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from framestow.checks import check_seed
-from framestow.envs.vector.calls import (
+from framestow.envs.vector.arguments import (
     EnvFactory,
     EnvSpaces,
     VectorStep,
@@ -26,7 +26,7 @@ from framestow.envs.vector.calls import (
     identity_of,
     make_env,
 )
-from framestow.envs.vector.checked import CheckedVectorEnv, MadeEnvs
+from framestow.envs.vector.checked_vector_env import CheckedVectorEnv, MadeEnvs
 from framestow.envs.vector.one_env import AutoresetName, StepOutcome, find_mode, reset_env, step_env
 from framestow.errors import EnvironmentFailedError
 from framestow.keywords import suggests_keywords

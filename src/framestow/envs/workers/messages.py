@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from framestow.envs.vector.calls import EnvFactory
+from framestow.envs.vector.arguments import EnvFactory
 from framestow.errors import InvalidSettingsError
 
 

@@ -21,8 +21,8 @@ from gymnasium.vector import AutoresetMode
 
 from framestow.checks import one_of, real_number, whole_number
 from framestow.envs.interrupts import DeferredInterrupts
-from framestow.envs.vector.calls import EnvFactory, EnvSpaces, batch_spaces, check_distinct, check_equal_spaces
-from framestow.envs.vector.checked import MadeEnvs
+from framestow.envs.vector.arguments import EnvFactory, EnvSpaces, batch_spaces, check_distinct, check_equal_spaces
+from framestow.envs.vector.checked_vector_env import MadeEnvs
 from framestow.envs.vector.one_env import EnvCalls
 from framestow.envs.workers.messages import Command, EnvFailure, Factories, pickle_value
 from framestow.envs.workers.shared_arrays import SharedArrays, SharedBlock, count_shared_bytes

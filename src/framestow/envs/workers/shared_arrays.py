@@ -18,7 +18,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-from framestow.envs.vector.calls import EnvSpaces
+from framestow.envs.vector.arguments import EnvSpaces
 from framestow.errors import InvalidStepError
 from framestow.frames.observation_spec import map_arrays
 

@@ -20,7 +20,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from framestow.envs.vector.calls import EnvSpaces, error_text, identity_of
+from framestow.envs.vector.arguments import EnvSpaces, error_text, identity_of
 from framestow.envs.vector.one_env import EnvCalls
 from framestow.envs.workers.messages import (
     Command,

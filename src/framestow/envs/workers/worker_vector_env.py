@@ -14,7 +14,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from framestow.checks import check_seed, real_number, truth_value
-from framestow.envs.vector.calls import (
+from framestow.envs.vector.arguments import (
     ClosedError,
     EnvFactory,
     NoStepPendingError,
@@ -24,7 +24,7 @@ from framestow.envs.vector.calls import (
     check_timeout,
     describe_vector_env,
 )
-from framestow.envs.vector.checked import CheckedVectorEnv
+from framestow.envs.vector.checked_vector_env import CheckedVectorEnv
 from framestow.envs.vector.one_env import GYMNASIUM_CALLS, AutoresetName, EnvCalls, find_mode
 from framestow.envs.workers.messages import Command, StepPayload, pickle_value
 from framestow.envs.workers.pool import (
@@ -66,8 +66,9 @@ class WorkerVectorEnv(CheckedVectorEnv):
     seconds, is lost. With ``on_worker_lost="raise"`` the call raises ``WorkerLostError``, and only ``close`` works
     afterwards. With ``"restart"`` a new process makes the same environments, with a ``RuntimeWarning``. Their
     episodes are truncated, and ``infos["episode_lost"]`` gives the reason
-    (``framestow.envs.vector.checked.EpisodeStates`` has a table). A worker that is lost three times without a completed
-    step raises ``WorkerLostError`` in any case. Attributes set by ``set_attr`` are not set in the new environments.
+    (``framestow.envs.vector.checked_vector_env.EpisodeStates`` has a table). A worker that is lost three times without
+    a completed step raises ``WorkerLostError`` in any case. Attributes set by ``set_attr`` are not set in the new
+    environments.
 
     *Ending.* Ctrl-C interrupts the caller only; an interrupted step stays in flight. Workers end with this object,
     with the interpreter, and within seconds after this process is killed.

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.checks import check_seed, whole_number
-from framestow.envs.vector.calls import EnvFactory, make_env, tile_images
+from framestow.envs.vector.arguments import EnvFactory, make_env, tile_images
 from framestow.envs.workers.pool import OnWorkerLost, StartMethod
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.integrations.drop_in.vec_envs import (

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from framestow.envs.vector.calls import (
+from framestow.envs.vector.arguments import (
     EnvFactory,
     EnvSpaces,
     NoStepPendingError,

@@ -8,7 +8,7 @@ from typing import Any
 
 from stable_baselines3.common.vec_env import base_vec_env
 
-from framestow.envs.vector.calls import EnvFactory
+from framestow.envs.vector.arguments import EnvFactory
 from framestow.envs.workers.pool import OnWorkerLost, StartMethod
 from framestow.integrations.drop_in.vec_envs import LocalEnvs, VecEnvCalls, WorkerEnvs, make_patched_env
 

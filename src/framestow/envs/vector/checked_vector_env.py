@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from framestow.checks import check_seed
 from framestow.envs.seeding import replacement_seed, seed_of_each
-from framestow.envs.vector.calls import (
+from framestow.envs.vector.arguments import (
     ClosedError,
     EnvSpaces,
     check_keys,
