@@ -47,11 +47,11 @@ class BlockSteps(StepBlocks):
     endless episodes, as many new steps as a segment has evict exactly one segment, and ages are exactly geometric.
     """
 
-    def __init__(self, steps: StepSettings, retention: RandomRetention) -> None:
-        super().__init__(steps, retention)
-        self.capacity, self.stack, self.segment_frames = steps.capacity, steps.stack, steps.segment_frames
+    def __init__(self, settings: StepSettings, retention: RandomRetention) -> None:
+        super().__init__(settings, retention)
+        self.capacity, self.stack, self.segment_frames = settings.capacity, settings.stack, settings.segment_frames
         self.retention = retention
-        self._record = steps.record
+        self._record = settings.record
         self.block_versions: dict[StepKey, int] = {}  # how often a sealed block was changed, of those that were
 
     def sampleable_spans(self) -> Indices:

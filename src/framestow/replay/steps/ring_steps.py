@@ -41,18 +41,18 @@ class RingSteps(StepRing):
     block is sealed while all its steps are in the ring. The rest of a partly overwritten block is saved with the state.
     """
 
-    def __init__(self, steps: StepSettings) -> None:
-        self.capacity, self.stack, self._record = steps.capacity, steps.stack, steps.record
+    def __init__(self, settings: StepSettings) -> None:
+        self.capacity, self.stack, self._record = settings.capacity, settings.stack, settings.record
         self.block_versions: dict[StepKey, int] = {}  # how often a sealed block was changed, of those that were
         self._missing: set[int] = set()  # numbers of the blocks that were restored without their steps
         try:
-            super().__init__(steps)
+            super().__init__(settings)
         except (MemoryError, OverflowError) as error:
-            slot_bytes = steps.record.itemsize
+            slot_bytes = settings.record.itemsize
             raise InvalidSettingsError(
-                f"capacity is {steps.capacity}: the system does not give {format_bytes(steps.capacity * slot_bytes)}, "
+                f"capacity is {self.capacity}: the system does not give {format_bytes(self.capacity * slot_bytes)}, "
                 f"{slot_bytes} bytes for the step of each transition; lower it"
-                + ("" if steps.releases_pages else ", or give max_bytes: then unused steps take no memory")
+                + ("" if settings.releases_pages else ", or give max_bytes: then unused steps take no memory")
             ) from error
 
     def sampleable_spans(self) -> Indices:

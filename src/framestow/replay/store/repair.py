@@ -185,7 +185,7 @@ class _Repair:
                 if writer.newest is not None:  # it lists the ids of the new logs, and what is kept
                     self._preserve_commit(writer.newest.generation)
                 if self._is_copied:
-                    self._write_copies(writer)
+                    self._write_generations(writer)
                 else:
                     for number in sorted({*self._store.damaged_files.values()} & writer.generations.keys()):
                         writer.rewrite(writer.generations[number], writer.state_of(number), with_copy=True)
@@ -208,7 +208,7 @@ class _Repair:
                 self._unloadable[verified.stored.commit.generation] = why
         return loadable
 
-    def _write_copies(self, writer: StoreWriter) -> None:
+    def _write_generations(self, writer: StoreWriter) -> None:
         """Write each generation under its own number into logs of a new id, or of several."""
         store = ""  # the id of the generation before
         for one in self._generations:

@@ -479,7 +479,7 @@ class VerifiedGeneration:
         """Damaged or missing segments, each with the number of transitions that it costs."""
         try:
             self.steps.restore(stored.arrays, self._read_steps)
-            self._remove_lost_segments()
+            self._lose_steps_without_frames()
             self.open_segment_problems = list(self._find_open_segment_problems())
             self.problems = [
                 *self.open_segment_problems,
@@ -512,7 +512,7 @@ class VerifiedGeneration:
             self.lost_steps[BlockKey(*key)] = self.steps.num_sampleable_in(key, self.stored.arrays)
             return None
 
-    def _remove_lost_segments(self) -> None:
+    def _lose_steps_without_frames(self) -> None:
         length, env_of = self.stored.commit.frames_per_segment, self.stored.settings.tracks.env_of
         firsts = self.stored.arrays[NEXT_POSITIONS] // length
         for key in unpack_keys(list_sealed_segments(self.stored.arrays)):
