@@ -55,7 +55,7 @@ struct PaddedSegment {
 Frames unpack_window(const SegmentHeader& header, const PaddedSegment& segment, std::size_t first, std::size_t count,
                      DecodingScratch& scratch, std::uint8_t filling) {
     return frames_or_damage(count * header.geometry.frame_bytes(), filling, [&](std::uint8_t* out) {
-        unpack_frames(header, segment.span(), first, count, scratch, out);
+        unpack_frames(header, payload_of(header, segment.span()), first, count, scratch, out);
     });
 }
 

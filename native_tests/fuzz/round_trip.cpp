@@ -168,7 +168,9 @@ private:
     }
 
     void check_segment(const Bytes& whole, std::size_t first) {
-        const ByteSpan segment = view_verified_segment(format_, ByteSpan{whole.data(), whole.size()}).segment;
+        const ByteSpan given{whole.data(), whole.size()};
+        view_verified_segment(format_, given);
+        const ByteSpan segment = has_stretches(given) ? stretch_table(given).frames : given;
         const SegmentHeader header = verify_segment(segment);
         const std::size_t raw_bytes = header.num_frames * geometry_.frame_bytes();
         CHECK(header.geometry == geometry_ && segment.size <= raw_bytes + kHeaderBytes);

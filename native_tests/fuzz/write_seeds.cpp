@@ -32,14 +32,13 @@ std::vector<std::uint8_t> segment_with_stretches(const FrameGeometry& geometry, 
                                                  std::size_t count) {
     const FrameFormat format(geometry, false, 0, 2);
     FrameEncoder encoder(format);
-    SegmentWriter writer(format);
+    SegmentWriter writer(format, encoder);
     for (std::size_t index = 0; index < count; ++index) {
         const std::size_t older = (count - 1 - index) / 2 * geometry.frame_bytes();  // two frames from here on exist
-        writer.begin_stretch(StretchStart{static_cast<StretchPadding>(1 + index % 3), frames.data() + older}, encoder);
-        writer.append(frames.data() + index * geometry.frame_bytes(), encoder);
+        writer.begin_stretch(StretchStart{static_cast<StretchPadding>(1 + index % 3), frames.data() + older});
+        writer.append(frames.data() + index * geometry.frame_bytes());
     }
-    SharedOperations shared_operations;
-    writer.finish(shared_operations);
+    writer.finish();
     DecodingScratch scratch;
     std::vector<std::uint8_t> segment(writer.packed_bytes());
     writer.write_to(segment.data(), scratch);

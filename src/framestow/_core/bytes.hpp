@@ -36,6 +36,11 @@ inline void store_u32(std::uint8_t* bytes, std::uint32_t value) {
     store_u16(bytes + 2, value >> 16);
 }
 
+inline void append_u32(std::vector<std::uint8_t>& bytes, std::uint32_t value) {
+    bytes.resize(bytes.size() + 4);
+    store_u32(bytes.data() + bytes.size() - 4, value);
+}
+
 // Returns how many of `count` records of `record_bytes` have a number below `wanted`. Each begins with its number, u32;
 // the numbers ascend, except in damaged bytes.
 inline std::size_t count_below(const std::uint8_t* records, std::size_t count, std::size_t record_bytes,

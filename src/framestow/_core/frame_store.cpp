@@ -38,7 +38,7 @@ FrameStore::FrameStore(std::size_t num_envs, const FrameFormat& format, std::uin
     check_segment_frames(format, frames_per_segment);
     envs_.reserve(num_envs);
     for (std::size_t index = 0; index < num_envs; ++index) {
-        envs_.emplace_back(format);
+        envs_.emplace_back(format, encoder_);
     }
     if (!format.is_raw) {
         background_.emplace(format.pixels.frame_bytes());
@@ -51,12 +51,12 @@ FrameStore::FrameStore(std::size_t num_envs, const FrameFormat& format, std::uin
 
 FrameStore::Bytes FrameStore::nbytes() const {
     const std::shared_lock<FairGate> looking(gate_);
-    Bytes bytes{
-        arena_.nbytes(),
-        encoder_.nbytes() + (background_ ? background_->nbytes() : 0) + previous_frame_.capacity() + scratch_.nbytes() +
-            read_from_file_.capacity(),
-        arena_.index_bytes() + files_.index_bytes() + retired_.index_bytes() + envs_.capacity() * sizeof(EnvFrames),
-        files_.nbytes()};
+    Bytes bytes{arena_.nbytes(),
+                encoder_.nbytes() + (background_ ? background_->nbytes() : 0) + previous_frame_.capacity() +
+                    scratch_.nbytes() + read_from_file_.capacity(),
+                arena_.index_bytes() + files_.index_bytes() + retired_.index_bytes() +
+                    envs_.capacity() * (sizeof(EnvFrames) + SegmentWriter::kPixelWriterBytes),
+                files_.nbytes()};
     for (const EnvFrames& env : envs_) {
         bytes.open += env.open.nbytes();
         bytes.index += env.sealed.nbytes();
@@ -187,9 +187,9 @@ void FrameStore::append_one(EnvFrames& env, const std::uint8_t* frame, const Str
     }
     const std::size_t bytes_before = env.open.nbytes();
     if (start.is_stored()) {
-        env.open.begin_stretch(start, encoder_);
+        env.open.begin_stretch(start);
     }
-    env.open.append(frame, encoder_);
+    env.open.append(frame);
     ++num_open_;
     if (env.open.num_frames() == frames_per_segment_) {
         seal(env);
@@ -213,12 +213,12 @@ void FrameStore::begin_segment(EnvFrames& env) {
     }
     const SegmentView view = view_segment(format_, segment);
     const SegmentHeader header = as_pixels(view.header);  // as bases are
-    if (!row_of(header.encoding).has_groups) {
+    if (!row_of(header.encoding).has_base) {
         return;
     }
     background_->clear();
     for (std::size_t frame = 0; frame < header.num_frames; frame += kBackgroundEvery * header.group_frames) {
-        unpack_frames(header, view.segment, frame, 1, scratch_, previous_frame_.data());
+        unpack_frames(header, view.payload, frame, 1, scratch_, previous_frame_.data());
         background_->add_frame(previous_frame_.data());
     }
     if (background_->serves_better_than_first()) {
@@ -250,10 +250,9 @@ ByteSpan FrameStore::segment_before(const EnvFrames& env) {
 }
 
 void FrameStore::seal(EnvFrames& env) {
-    SharedOperations shared_operations;
-    env.open.finish(shared_operations);
+    env.open.finish();
     env.sealed.reserve_one();
-    const bool stays = env.raw.size > 0 && env.open.num_exact() == 0 && !env.open.has_stretches();
+    const bool stays = env.raw.size > 0 && !env.open.has_exact() && !env.open.has_stretches();
     const StoredSegment stored = stays ? env.raw : arena_.allocate(env.open.packed_bytes(), owner_of_open(env));
     env.open.write_to(stored.bytes, scratch_);
     env.sealed.add(env.open_number, stored);
@@ -563,13 +562,13 @@ void FrameStore::check_follows(const EnvFrames& env, std::int64_t env_id, std::i
     }
 }
 
-// Packs the frames again on the segment's base. A segment without groups has none and takes a new segment's.
+// Packs the frames again on the segment's base. A segment of another packing has none and takes a new segment's.
 void FrameStore::reopen(EnvFrames& env, const SegmentView& view) {
     const SegmentHeader& header = view.header;
     std::vector<std::uint8_t> frames(header.num_frames * format_.frame_bytes());
     unpack_frames(format_, view, 0, header.num_frames, scratch_, frames.data());
-    if (!format_.is_raw && row_of(header.encoding).has_groups) {
-        unpack_frames(header, view.segment, 0, 1, scratch_, previous_frame_.data());
+    if (!format_.is_raw && row_of(header.encoding).has_base) {
+        unpack_frames(header, view.payload, 0, 1, scratch_, previous_frame_.data());
         env.open.begin(scratch_.base.frame());
     } else {
         begin_segment(env);
@@ -581,11 +580,10 @@ void FrameStore::reopen(EnvFrames& env, const SegmentView& view) {
             unpack_padding(format_, view, index, format_.lead_ins, scratch_, lead_ins.data());
             const bool has_lead_ins = view.stretches.lead_ins_of(stretch) != 0;
             env.open.begin_stretch(
-                StretchStart{has_lead_ins ? StretchPadding::kLeadIns : StretchPadding::kZeros, lead_ins.data()},
-                encoder_);
+                StretchStart{has_lead_ins ? StretchPadding::kLeadIns : StretchPadding::kZeros, lead_ins.data()});
             ++stretch;
         }
-        env.open.append(frames.data() + index * format_.frame_bytes(), encoder_);
+        env.open.append(frames.data() + index * format_.frame_bytes());
     }
 }
 
@@ -666,12 +664,12 @@ const SegmentPlace* FrameStore::View::find(std::size_t env_id, std::int64_t numb
 
 void FrameStore::View::unpack_open(std::size_t env_id, std::size_t first, std::size_t count, DecodingScratch& scratch,
                                    std::uint8_t* out) const {
-    store_.envs_[env_id].open.unpack(first, count, scratch, out);
+    unpack_frames(store_.format_, store_.envs_[env_id].open.view(), first, count, scratch, out);
 }
 
 bool FrameStore::View::unpack_open_padding(std::size_t env_id, std::size_t first, std::size_t count,
                                            DecodingScratch& scratch, std::uint8_t* out) const {
-    return store_.envs_[env_id].open.unpack_padding(first, count, scratch, out);
+    return unpack_padding(store_.format_, store_.envs_[env_id].open.view(), first, count, scratch, out);
 }
 
 // Unpacks by unpack(view), and names the segment if it is damaged.

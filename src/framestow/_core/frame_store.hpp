@@ -197,7 +197,7 @@ private:
     friend class Snapshot;
 
     struct EnvFrames {
-        explicit EnvFrames(const FrameFormat& format) : open(format) {}
+        EnvFrames(const FrameFormat& format, FrameEncoder& encoder) : open(format, encoder) {}
         SealedSegments sealed;
         std::int64_t open_number = 0;  // number of the open segment
         SegmentWriter open;            // the frames of the open segment

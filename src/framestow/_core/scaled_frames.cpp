@@ -191,8 +191,8 @@ ScaledParts scaled_parts(ByteSpan segment) {
         refuse_parts(segment);
     }
     const std::uint8_t* const pixels = segment.bytes + kScaledHeaderBytes;
-    return ScaledParts{ByteSpan{pixels, static_cast<std::size_t>(pixel_bytes)}, pixels + pixel_bytes,
-                       static_cast<std::size_t>(num_exact),
+    return ScaledParts{ByteSpan{pixels, static_cast<std::size_t>(pixel_bytes)},
+                       ExactPlaces{pixels + pixel_bytes, static_cast<std::size_t>(num_exact)},
                        ByteSpan{segment.bytes + exact_begin, segment.size - static_cast<std::size_t>(exact_begin)}};
 }
 

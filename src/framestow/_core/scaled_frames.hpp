@@ -47,16 +47,21 @@ void from_pixels(const std::uint8_t* pixels, std::size_t count, std::uint32_t fl
 inline constexpr std::size_t kScaledHeaderBytes = 16;
 inline constexpr std::size_t kPlaceBytes = 4;  // of an exact frame's place in the segment
 
-struct ScaledParts {
-    ByteSpan pixels;             // the segment of pixels, with an entry for every frame
-    const std::uint8_t* places;  // of the exact frames
-    std::size_t num_exact;
-    ByteSpan exact;  // empty without exact frames
+// Where the exact frames stand among the others, ascending.
+struct ExactPlaces {
+    const std::uint8_t* places = nullptr;
+    std::size_t count = 0;
 
     std::size_t place(std::size_t ordinal) const { return load_u32(places + ordinal * kPlaceBytes); }
 
     // Returns the number of exact frames before that place.
-    std::size_t num_exact_before(std::size_t place) const { return count_below(places, num_exact, kPlaceBytes, place); }
+    std::size_t num_before(std::size_t place) const { return count_below(places, count, kPlaceBytes, place); }
+};
+
+struct ScaledParts {
+    ByteSpan pixels;  // the segment of pixels, with an entry for every frame
+    ExactPlaces places;
+    ByteSpan exact;  // the segment of the exact frames; empty without them
 };
 
 // Returns the parts without checking their contents; throws DamagedSegment if they do not fit into the segment.

@@ -5,8 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "packings/patches.hpp"
-#include "segment_header.hpp"
+#include "packings/raw_frames.hpp"
 
 namespace framestow {
 namespace {
@@ -57,9 +56,6 @@ void check_segment_frames(const FrameFormat& format, std::uint64_t num_frames) {
 }
 
 FrameEncoder::FrameEncoder(const FrameFormat& format) : format_(format) {
-    if (!format.is_raw) {
-        pixels_.emplace(format.pixels);
-    }
     if (format.is_scaled()) {
         converted_.resize(format.pixels.frame_bytes());
     }
@@ -85,28 +81,30 @@ std::size_t FrameEncoder::nbytes() const {
 
 namespace {
 
+std::size_t raw_bytes_of(const SegmentHeader& header) { return header.num_frames * header.geometry.frame_bytes(); }
+
 // Reading patches takes ten times as long as copying raw frames, which is not worth a small saving.
-bool is_raw_better(const PatchesWriter& patches, std::size_t raw_bytes) {
-    return 4 * patches.payload_bytes() > 3 * raw_bytes;
+bool is_raw_better(std::size_t payload_bytes, std::size_t raw_bytes) { return 4 * payload_bytes > 3 * raw_bytes; }
+
+// The segment that write_segment() writes.
+std::size_t segment_bytes_of(const PayloadWriter& frames) {
+    const std::size_t payload_bytes = frames.payload().size(), raw_bytes = raw_bytes_of(frames.header());
+    return kHeaderBytes + (is_raw_better(payload_bytes, raw_bytes) ? raw_bytes : payload_bytes);
 }
 
-// The segment that a PatchesWriter writes.
-std::size_t bytes_of(const PatchesWriter& patches, const FrameGeometry& geometry) {
-    const std::size_t raw_bytes = patches.num_frames() * geometry.frame_bytes();
-    return kHeaderBytes + (is_raw_better(patches, raw_bytes) ? raw_bytes : patches.payload_bytes());
-}
-
-void write_patches(const PatchesWriter& patches, std::uint8_t* target, DecodingScratch& scratch) {
-    SegmentHeader header = patches.header();
-    const std::size_t size = bytes_of(patches, header.geometry);
-    if (is_raw_better(patches, patches.num_frames() * header.geometry.frame_bytes())) {
-        unpack_patches(header, patches.view(), 0, header.num_frames, scratch, target + kHeaderBytes);
+void write_segment(const PayloadWriter& frames, std::uint8_t* target, DecodingScratch& scratch) {
+    SegmentHeader header = frames.header();
+    const Payload payload = frames.payload();
+    std::uint8_t* const begin = target + kHeaderBytes;
+    if (!is_raw_better(payload.size(), raw_bytes_of(header))) {
+        std::copy_n(payload.table.bytes, payload.table.size, begin);
+        std::copy_n(payload.body.bytes, payload.body.size, begin + payload.table.size);
+    } else if (payload.body.bytes != begin) {  // raw frames may be there already
+        unpack_frames(header, payload, 0, header.num_frames, scratch, begin);
         header.encoding = Encoding::kRaw;
         header.group_frames = 1;
-    } else {
-        patches.copy_payload(target + kHeaderBytes);
     }
-    write_header(header, target, size);
+    write_header(header, target, segment_bytes_of(frames));
 }
 
 std::size_t payload_begin(const FrameFormat& format) {
@@ -120,142 +118,93 @@ DecodingScratch& scratch_of_floats(DecodingScratch& scratch) {
     return *scratch.floats;
 }
 
-constexpr std::size_t kFramesConverted = 16;  // at a time, so that their pixels stay in the cache
-
-// Unpacks scaled floats: pixels become floats, and exact frames replace them. `num_before(place)` counts the exact
-// frames before a place, `place_of(ordinal)` is the inverse, and the other two functions unpack either kind.
-template <typename NumBefore, typename PlaceOf, typename UnpackPixels, typename UnpackExact>
-void unpack_scaled(const FrameFormat& format, std::size_t first, std::size_t count, DecodingScratch& scratch,
-                   std::uint8_t* out, const NumBefore& num_before, const PlaceOf& place_of,
-                   const UnpackPixels& unpack_pixels, const UnpackExact& unpack_exact) {
-    const std::size_t frame_bytes = format.frame_bytes();
-    std::size_t ordinal = num_before(first);
-    const std::size_t end = num_before(first + count);
-    if (end - ordinal < count) {
-        const std::size_t pixel_bytes = format.pixels.frame_bytes();
-        scratch.pixels.resize(std::min(count, kFramesConverted) * pixel_bytes);
-        for (std::size_t done = 0; done < count; done += kFramesConverted) {
-            const std::size_t taken = std::min(kFramesConverted, count - done);
-            unpack_pixels(first + done, taken, scratch.pixels.data());
-            from_pixels(scratch.pixels.data(), taken * pixel_bytes, format.scaled_bytes, out + done * frame_bytes);
-        }
-    }
-    while (ordinal < end) {
-        const std::size_t place = place_of(ordinal);
-        std::size_t span = 1;
-        while (ordinal + span < end && place_of(ordinal + span) == place + span) {
-            ++span;
-        }
-        if (place < first || place + span > first + count) {
-            throw DamagedSegment("segment has float frames at places that do not ascend");
-        }
-        unpack_exact(ordinal, span, out + (place - first) * frame_bytes);
-        ordinal += span;
-    }
-}
-
 }  // namespace
 
 std::size_t raw_segment_bytes(const FrameFormat& format, std::size_t num_frames) {
     return payload_begin(format) + num_frames * format.pixels.frame_bytes();
 }
 
-SegmentWriter::SegmentWriter(const FrameFormat& format) : format_(format) {
-    if (!format.is_raw) {
-        patches_.emplace(format.pixels, default_group_frames(format.pixels));
+SegmentWriter::SegmentWriter(const FrameFormat& format, FrameEncoder& encoder) : format_(format), encoder_(encoder) {
+    if (format.is_raw) {
+        pixels_ = std::make_unique<RawWriter>(format.pixels);
+    } else {
+        pixels_ = std::make_unique<PatchesWriter>(format.pixels, default_group_frames(format.pixels), encoder.pixels());
     }
 }
 
-void SegmentWriter::begin_stretch(const StretchStart& start, FrameEncoder& encoder) {
+void SegmentWriter::begin_raw(std::uint8_t* segment) { pixels_->begin_in_place(segment + payload_begin(format_)); }
+
+void SegmentWriter::begin_stretch(const StretchStart& start) {
     if (format_.lead_ins == 0) {
         return;
     }
     if (!stretches_) {
         stretches_ = std::make_unique<Stretches>();
     }
-    std::uint32_t number = 0;
+    std::uint32_t number = 0;  // of its lead-ins, from 1 on; 0: zeros
     if (start.padding == StretchPadding::kLeadIns) {
         if (!stretches_->lead_ins) {
-            stretches_->lead_ins = std::make_unique<SegmentWriter>(format_.of_lead_ins());
+            stretches_->lead_ins = std::make_unique<SegmentWriter>(format_.of_lead_ins(), encoder_);
         }
         for (std::size_t frame = 0; frame < format_.lead_ins; ++frame) {
-            stretches_->lead_ins->append(start.lead_ins + frame * format_.frame_bytes(), encoder);
+            stretches_->lead_ins->append(start.lead_ins + frame * format_.frame_bytes());
         }
         number = stretches_->lead_ins->num_frames() / format_.lead_ins;
     }
-    stretches_->table.push_back(Stretches::Entry{num_frames_, number});
+    append_u32(stretches_->entries, num_frames_);
+    append_u32(stretches_->entries, number);
 }
 
-void SegmentWriter::append(const std::uint8_t* frame, FrameEncoder& encoder) {
+void SegmentWriter::append(const std::uint8_t* frame) {
     if (!format_.is_scaled()) {
-        append_pixels(frame, encoder);
-    } else if (to_pixels(frame, format_.pixels.frame_bytes(), format_.scaled_bytes, encoder.converted())) {
-        append_pixels(encoder.converted(), encoder);
+        append_pixels(frame);
+    } else if (to_pixels(frame, format_.pixels.frame_bytes(), format_.scaled_bytes, encoder_.converted())) {
+        append_pixels(encoder_.converted());
     } else {
-        append_exact(frame, encoder);
+        append_exact(frame);
     }
 }
 
-void SegmentWriter::append_pixels(const std::uint8_t* pixels, FrameEncoder& encoder) {
-    if (patches_) {
-        patches_->append(pixels, encoder.pixels());
-    } else {
-        std::memcpy(raw_frame(num_frames_), pixels, format_.pixels.frame_bytes());
-    }
+void SegmentWriter::append_pixels(const std::uint8_t* pixels) {
+    pixels_->append(pixels);
     ++num_frames_;
 }
 
 // Repeats the pixels before it, so that these take no bytes; zeros at the beginning of a segment.
-void SegmentWriter::append_exact(const std::uint8_t* frame, FrameEncoder& encoder) {
+void SegmentWriter::append_exact(const std::uint8_t* frame) {
     if (!exact_) {
-        exact_ = std::make_unique<ExactFrames>(format_.floats());
+        exact_ = std::make_unique<ExactFrames>(format_.floats(), encoder_.floats());
     }
-    exact_->frames.append(frame, encoder.floats());
-    exact_->places.push_back(num_frames_);
-    const std::size_t pixel_bytes = format_.pixels.frame_bytes();
+    exact_->frames.append(frame);
+    append_u32(exact_->places, num_frames_);
     if (num_frames_ == 0) {
-        std::memset(encoder.converted(), 0, pixel_bytes);
-    } else if (patches_) {
-        patches_->copy_last_frame(encoder.converted());
+        std::memset(encoder_.converted(), 0, format_.pixels.frame_bytes());
     } else {
-        std::memcpy(encoder.converted(), raw_frame(num_frames_ - 1), pixel_bytes);
+        pixels_->copy_last_frame(encoder_.converted());
     }
-    append_pixels(encoder.converted(), encoder);
+    append_pixels(encoder_.converted());
 }
 
-std::uint8_t* SegmentWriter::raw_frame(std::size_t place) const {
-    return raw_segment_ + raw_segment_bytes(format_, place);
-}
-
-void SegmentWriter::finish(SharedOperations& shared_operations) {
-    if (patches_) {
-        patches_->finish(shared_operations);
-    }
+void SegmentWriter::finish() {
+    pixels_->finish();
     if (exact_) {
-        exact_->frames.finish(shared_operations);
+        exact_->frames.finish();
     }
     if (stretches_ && stretches_->lead_ins) {
-        stretches_->lead_ins->finish(shared_operations);
+        stretches_->lead_ins->finish();
     }
 }
 
 void SegmentWriter::clear() {
     num_frames_ = 0;
-    raw_segment_ = nullptr;
+    pixels_->clear();
     exact_.reset();
     stretches_.reset();
-    if (patches_) {
-        patches_->clear();
-    }
-}
-
-std::size_t SegmentWriter::pixel_segment_bytes() const {
-    return patches_ ? bytes_of(*patches_, format_.pixels) : kHeaderBytes + num_frames_ * format_.pixels.frame_bytes();
 }
 
 SegmentCounts SegmentWriter::counts() const {
     SegmentCounts counts;
-    counts.num_exact = static_cast<std::uint32_t>(num_exact());
+    counts.num_exact = exact_ ? exact_->frames.header().num_frames : 0;
     counts.num_whole = stretches_ && stretches_->lead_ins ? stretches_->lead_ins->num_frames() / format_.lead_ins : 0;
     return counts;
 }
@@ -264,16 +213,13 @@ std::size_t SegmentWriter::packed_bytes() const {
     if (!stretches_) {
         return frame_segment_bytes();
     }
-    return kStretchesHeaderBytes + frame_segment_bytes() + stretches_->table.size() * kStretchBytes +
+    return kStretchesHeaderBytes + frame_segment_bytes() + stretches_->entries.size() +
            (stretches_->lead_ins ? stretches_->lead_ins->packed_bytes() : 0);
 }
 
 std::size_t SegmentWriter::frame_segment_bytes() const {
-    if (!format_.is_scaled()) {
-        return pixel_segment_bytes();
-    }
-    return kScaledHeaderBytes + pixel_segment_bytes() + num_exact() * kPlaceBytes +
-           (exact_ ? bytes_of(exact_->frames, format_.floats()) : 0);
+    return segment_bytes_of(*pixels_) + (format_.is_scaled() ? kScaledHeaderBytes : 0) +
+           (exact_ ? exact_->places.size() + segment_bytes_of(exact_->frames) : 0);
 }
 
 void SegmentWriter::write_to(std::uint8_t* target, DecodingScratch& scratch) const {
@@ -281,125 +227,57 @@ void SegmentWriter::write_to(std::uint8_t* target, DecodingScratch& scratch) con
         write_frames(target, scratch);
         return;
     }
+    const std::vector<std::uint8_t>& entries = stretches_->entries;
     write_frames(target + kStretchesHeaderBytes, scratch);
-    std::uint8_t* entry = target + kStretchesHeaderBytes + frame_segment_bytes();
-    for (const Stretches::Entry& stretch : stretches_->table) {
-        store_u32(entry, stretch.place);
-        store_u32(entry + 4, stretch.lead_ins);
-        entry += kStretchBytes;
-    }
+    std::uint8_t* const end =
+        std::copy(entries.begin(), entries.end(), target + kStretchesHeaderBytes + frame_segment_bytes());
     if (stretches_->lead_ins) {
-        stretches_->lead_ins->write_to(entry, scratch);
+        stretches_->lead_ins->write_to(end, scratch);
     }
-    write_stretches_header(target, packed_bytes(), frame_segment_bytes(), stretches_->table.size());
+    write_stretches_header(target, packed_bytes(), frame_segment_bytes(), entries.size() / kStretchBytes);
 }
 
 void SegmentWriter::write_frames(std::uint8_t* target, DecodingScratch& scratch) const {
-    const std::size_t pixel_bytes = pixel_segment_bytes();
-    std::uint8_t* const pixels = target + (format_.is_scaled() ? kScaledHeaderBytes : 0);
-    if (patches_) {
-        write_patches(*patches_, pixels, scratch);
-    } else {
-        if (target != raw_segment_) {
-            std::memcpy(pixels + kHeaderBytes, raw_frame(0), num_frames_ * format_.pixels.frame_bytes());
-        }
-        write_header(SegmentHeader{Encoding::kRaw, num_frames_, 1, format_.pixels}, pixels, pixel_bytes);
-    }
     if (!format_.is_scaled()) {
+        write_segment(*pixels_, target, scratch);
         return;
     }
-    std::uint8_t* place = pixels + pixel_bytes;
+    const std::size_t pixel_bytes = segment_bytes_of(*pixels_);
+    write_segment(*pixels_, target + kScaledHeaderBytes, scratch);
     if (exact_) {
-        for (const std::uint32_t exact : exact_->places) {
-            store_u32(place, exact);
-            place += kPlaceBytes;
-        }
-        write_patches(exact_->frames, place, scratch_of_floats(scratch));
+        std::uint8_t* const end =
+            std::copy(exact_->places.begin(), exact_->places.end(), target + kScaledHeaderBytes + pixel_bytes);
+        write_segment(exact_->frames, end, scratch_of_floats(scratch));
     }
-    write_scaled_header(target, frame_segment_bytes(), pixel_bytes, num_exact());
+    write_scaled_header(target, frame_segment_bytes(), pixel_bytes, counts().num_exact);
 }
 
-void SegmentWriter::unpack_pixels(std::size_t first, std::size_t count, DecodingScratch& scratch,
-                                  std::uint8_t* out) const {
-    if (patches_) {
-        unpack_patches(patches_->header(), patches_->view(), first, count, scratch, out);
-    } else {
-        std::memcpy(out, raw_frame(first), count * format_.pixels.frame_bytes());
+SegmentView SegmentWriter::view() const {
+    SegmentView view;
+    view.header = pixels_->header();
+    view.payload = pixels_->payload();
+    if (exact_) {
+        view.exact = ExactPlaces{exact_->places.data(), exact_->places.size() / kPlaceBytes};
+        view.exact_header = exact_->frames.header();
+        view.exact_payload = exact_->frames.payload();
     }
-}
-
-void SegmentWriter::unpack(std::size_t first, std::size_t count, DecodingScratch& scratch, std::uint8_t* out) const {
-    if (!format_.is_scaled()) {
-        unpack_pixels(first, count, scratch, out);
-        return;
+    if (stretches_) {
+        view.stretches.entries = stretches_->entries.data();
+        view.stretches.num_stretches = stretches_->entries.size() / kStretchBytes;
+        view.open_lead_ins = stretches_->lead_ins.get();
     }
-    const auto num_before = [&](std::size_t place) -> std::size_t {
-        if (!exact_) {
-            return 0;
-        }
-        const auto& places = exact_->places;
-        return static_cast<std::size_t>(std::lower_bound(places.begin(), places.end(), place) - places.begin());
-    };
-    unpack_scaled(
-        format_, first, count, scratch, out, num_before,
-        [&](std::size_t ordinal) { return std::size_t{exact_->places[ordinal]}; },
-        [&](std::size_t begin, std::size_t taken, std::uint8_t* target) {
-            unpack_pixels(begin, taken, scratch, target);
-        },
-        [&](std::size_t ordinal, std::size_t span, std::uint8_t* target) {
-            const PatchesWriter& frames = exact_->frames;
-            unpack_patches(frames.header(), frames.view(), ordinal, span, scratch_of_floats(scratch), target);
-        });
-}
-
-namespace {
-
-// Unpacks the last `count` frames of the lead-ins with that number, from 1 on, by unpack(first, count, out).
-template <typename Unpack>
-void unpack_lead_ins(const FrameFormat& format, std::size_t number, std::size_t count, std::uint8_t* out,
-                     const Unpack& unpack) {
-    const std::size_t frame_bytes = format.frame_bytes();
-    const std::size_t taken = std::min(count, std::size_t{format.lead_ins});
-    std::uint8_t* const oldest = out + (count - taken) * frame_bytes;
-    unpack(number * format.lead_ins - taken, taken, oldest);
-    for (std::uint8_t* older = out; older < oldest; older += frame_bytes) {
-        std::memcpy(older, oldest, frame_bytes);
-    }
-}
-
-}  // namespace
-
-bool SegmentWriter::unpack_padding(std::size_t place, std::size_t count, DecodingScratch& scratch,
-                                   std::uint8_t* out) const {
-    if (!stretches_) {
-        return false;
-    }
-    const auto& table = stretches_->table;
-    const auto stretch =
-        std::lower_bound(table.begin(), table.end(), place,
-                         [](const Stretches::Entry& entry, std::size_t wanted) { return entry.place < wanted; });
-    if (stretch == table.end() || stretch->place != place) {
-        return false;
-    }
-    if (stretch->lead_ins == 0) {
-        std::memset(out, 0, count * format_.frame_bytes());
-    } else {
-        unpack_lead_ins(format_, stretch->lead_ins, count, out,
-                        [&](std::size_t first, std::size_t taken, std::uint8_t* target) {
-                            stretches_->lead_ins->unpack(first, taken, scratch, target);
-                        });
-    }
-    return true;
+    return view;
 }
 
 std::size_t SegmentWriter::nbytes() const {
-    std::size_t total = patches_ ? patches_->nbytes() : 0;
+    std::size_t total = pixels_->nbytes();
     if (exact_) {
-        total += exact_->places.capacity() * sizeof(std::uint32_t) + exact_->frames.nbytes();
+        total += exact_->places.capacity() + exact_->frames.nbytes();
     }
     if (stretches_) {
-        total += sizeof(Stretches) + stretches_->table.capacity() * sizeof(Stretches::Entry) +
-                 (stretches_->lead_ins ? sizeof(SegmentWriter) + stretches_->lead_ins->nbytes() : 0);
+        total +=
+            sizeof(Stretches) + stretches_->entries.capacity() +
+            (stretches_->lead_ins ? sizeof(SegmentWriter) + kPixelWriterBytes + stretches_->lead_ins->nbytes() : 0);
     }
     return total;
 }
@@ -416,24 +294,26 @@ void check_geometry_of(const SegmentHeader& header, const FrameGeometry& geometr
 template <typename ReadHeader>
 SegmentView viewed(const FrameFormat& format, ByteSpan segment, const ReadHeader& read) {
     SegmentView view;
-    view.segment = segment;
+    ScaledParts parts{segment, {}, {}};
     if (format.lead_ins > 0 && has_stretches(segment)) {
         view.stretches = stretch_table(segment);
-        view.segment = view.stretches.frames;
+        parts.pixels = view.stretches.frames;
     }
     if (format.is_scaled()) {
-        view.scaled = scaled_parts(view.segment);
-        view.segment = view.scaled.pixels;
+        parts = scaled_parts(parts.pixels);
+        view.exact = parts.places;
     }
-    view.header = read(view.segment);
+    view.header = read(parts.pixels);
     check_geometry_of(view.header, format.pixels);
-    if (view.scaled.num_exact > 0) {
-        view.exact_header = read(view.scaled.exact);
+    view.payload = payload_of(view.header, parts.pixels);
+    if (view.exact.count > 0) {
+        view.exact_header = read(parts.exact);
         check_geometry_of(view.exact_header, format.floats());
+        view.exact_payload = payload_of(view.exact_header, parts.exact);
     }
-    if (view.exact_header.num_frames != view.scaled.num_exact) {
+    if (view.exact_header.num_frames != view.exact.count) {
         throw DamagedSegment("segment has " + std::to_string(view.exact_header.num_frames) + " float frames and " +
-                             std::to_string(view.scaled.num_exact) + " places: it must have one per place");
+                             std::to_string(view.exact.count) + " places: it must have one per place");
     }
     return view;
 }
@@ -479,11 +359,11 @@ SegmentView view_verified_segment(const FrameFormat& format, ByteSpan segment) {
         verify_checksum(frames);
     }
     const SegmentView view = viewed(format, segment, verify_segment);
-    const std::size_t num_exact = view.scaled.num_exact;
-    for (std::size_t ordinal = 0; ordinal < num_exact; ++ordinal) {
-        const std::size_t next = ordinal + 1 < num_exact ? view.scaled.place(ordinal + 1) : view.header.num_frames;
-        if (view.scaled.place(ordinal) >= next) {
-            throw DamagedSegment("segment has a float frame at place " + std::to_string(view.scaled.place(ordinal)) +
+    const ExactPlaces& exact = view.exact;
+    for (std::size_t ordinal = 0; ordinal < exact.count; ++ordinal) {
+        const std::size_t next = ordinal + 1 < exact.count ? exact.place(ordinal + 1) : view.header.num_frames;
+        if (exact.place(ordinal) >= next) {
+            throw DamagedSegment("segment has a float frame at place " + std::to_string(exact.place(ordinal)) +
                                  ": places must be ascending and below " + std::to_string(view.header.num_frames));
         }
     }
@@ -491,26 +371,54 @@ SegmentView view_verified_segment(const FrameFormat& format, ByteSpan segment) {
     return view;
 }
 
-void unpack_frames(const FrameFormat& format, const SegmentView& view, std::size_t first, std::size_t count,
+namespace {
+
+constexpr std::size_t kFramesConverted = 16;  // at a time, so that their pixels stay in the cache
+
+// Pixels become floats, and exact frames replace them.
+void unpack_scaled(const FrameFormat& format, const SegmentView& view, std::size_t first, std::size_t count,
                    DecodingScratch& scratch, std::uint8_t* out) {
-    if (!format.is_scaled()) {
-        unpack_frames(view.header, view.segment, first, count, scratch, out);
-        return;
+    const std::size_t frame_bytes = format.frame_bytes();
+    std::size_t ordinal = view.exact.num_before(first);
+    const std::size_t end = view.exact.num_before(first + count);
+    if (end - ordinal < count) {
+        const std::size_t pixel_bytes = format.pixels.frame_bytes();
+        scratch.pixels.resize(std::min(count, kFramesConverted) * pixel_bytes);
+        for (std::size_t done = 0; done < count; done += kFramesConverted) {
+            const std::size_t taken = std::min(kFramesConverted, count - done);
+            unpack_frames(view.header, view.payload, first + done, taken, scratch, scratch.pixels.data());
+            from_pixels(scratch.pixels.data(), taken * pixel_bytes, format.scaled_bytes, out + done * frame_bytes);
+        }
     }
-    unpack_scaled(
-        format, first, count, scratch, out, [&](std::size_t place) { return view.scaled.num_exact_before(place); },
-        [&](std::size_t ordinal) { return view.scaled.place(ordinal); },
-        [&](std::size_t begin, std::size_t taken, std::uint8_t* target) {
-            unpack_frames(view.header, view.segment, begin, taken, scratch, target);
-        },
-        [&](std::size_t ordinal, std::size_t span, std::uint8_t* target) {
-            unpack_frames(view.exact_header, view.scaled.exact, ordinal, span, scratch_of_floats(scratch), target);
-        });
+    while (ordinal < end) {
+        const std::size_t place = view.exact.place(ordinal);
+        std::size_t span = 1;
+        while (ordinal + span < end && view.exact.place(ordinal + span) == place + span) {
+            ++span;
+        }
+        if (place < first || place + span > first + count) {
+            throw DamagedSegment("segment has float frames at places that do not ascend");
+        }
+        unpack_frames(view.exact_header, view.exact_payload, ordinal, span, scratch_of_floats(scratch),
+                      out + (place - first) * frame_bytes);
+        ordinal += span;
+    }
 }
 
-void unpack_frames(const SegmentHeader& header, ByteSpan padded_segment, std::size_t first, std::size_t count,
+}  // namespace
+
+void unpack_frames(const FrameFormat& format, const SegmentView& view, std::size_t first, std::size_t count,
                    DecodingScratch& scratch, std::uint8_t* out) {
-    row_of(header.encoding).unpack(header, payload_of(padded_segment), first, count, scratch, out);
+    if (format.is_scaled()) {
+        unpack_scaled(format, view, first, count, scratch, out);
+    } else {
+        unpack_frames(view.header, view.payload, first, count, scratch, out);
+    }
+}
+
+void unpack_frames(const SegmentHeader& header, const Payload& payload, std::size_t first, std::size_t count,
+                   DecodingScratch& scratch, std::uint8_t* out) {
+    row_of(header.encoding).unpack(header, payload, first, count, scratch, out);
 }
 
 bool unpack_padding(const FrameFormat& format, const SegmentView& view, std::size_t place, std::size_t count,
@@ -519,20 +427,26 @@ bool unpack_padding(const FrameFormat& format, const SegmentView& view, std::siz
     if (stretch == view.stretches.num_stretches) {
         return false;
     }
+    const std::size_t frame_bytes = format.frame_bytes();
     const std::size_t number = view.stretches.lead_ins_of(stretch);
     if (number == 0) {
-        std::memset(out, 0, count * format.frame_bytes());
+        std::memset(out, 0, count * frame_bytes);
         return true;
     }
     const FrameFormat lead_in_format = format.of_lead_ins();
-    const SegmentView lead_ins = view_segment(lead_in_format, view.stretches.lead_ins);
-    if (std::uint64_t{number} * format.lead_ins > lead_ins.header.num_frames) {
+    const SegmentView lead_ins = view.open_lead_ins != nullptr ? view.open_lead_ins->view()
+                                                               : view_segment(lead_in_format, view.stretches.lead_ins);
+    const std::uint64_t end = std::uint64_t{number} * format.lead_ins;
+    if (end > lead_ins.header.num_frames) {
         throw DamagedSegment("segment has " + std::to_string(lead_ins.header.num_frames) + " lead-ins: stretch " +
                              std::to_string(stretch) + " needs more");
     }
-    unpack_lead_ins(format, number, count, out, [&](std::size_t first, std::size_t taken, std::uint8_t* target) {
-        unpack_frames(lead_in_format, lead_ins, first, taken, scratch, target);
-    });
+    const std::size_t taken = std::min(count, std::size_t{format.lead_ins});
+    std::uint8_t* const oldest = out + (count - taken) * frame_bytes;
+    unpack_frames(lead_in_format, lead_ins, static_cast<std::size_t>(end) - taken, taken, scratch, oldest);
+    for (std::uint8_t* older = out; older < oldest; older += frame_bytes) {
+        std::memcpy(older, oldest, frame_bytes);
+    }
     return true;
 }
 
@@ -551,12 +465,11 @@ SegmentCounts counts_of(const FrameFormat& format, ByteSpan segment) {
 std::vector<std::uint8_t> pack_segment(const FrameGeometry& geometry, const std::uint8_t* frames,
                                        std::uint32_t num_frames) {
     FrameEncoder encoder(geometry);
-    SegmentWriter writer(geometry);
+    SegmentWriter writer(geometry, encoder);
     for (std::size_t index = 0; index < num_frames; ++index) {
-        writer.append(frames + index * geometry.frame_bytes(), encoder);
+        writer.append(frames + index * geometry.frame_bytes());
     }
-    SharedOperations shared_operations;
-    writer.finish(shared_operations);
+    writer.finish();
     DecodingScratch scratch;
     std::vector<std::uint8_t> segment(writer.packed_bytes());
     writer.write_to(segment.data(), scratch);
@@ -574,15 +487,14 @@ std::vector<std::uint8_t> packed_segment(const FrameFormat& format, ByteSpan raw
         return segment;
     }
     const SegmentView view = view_segment(format, raw_segment);
-    std::vector<std::uint8_t> pixels =
-        pack_segment(format.pixels, payload_of(view.segment).bytes, view.header.num_frames);
+    std::vector<std::uint8_t> pixels = pack_segment(format.pixels, view.payload.body.bytes, view.header.num_frames);
     if (!format.is_scaled()) {
         return pixels;
     }
     const std::size_t pixel_bytes = pixels.size();
     pixels.insert(pixels.begin(), kScaledHeaderBytes, std::uint8_t{0});
-    pixels.insert(pixels.end(), view.scaled.places, raw_segment.bytes + raw_segment.size);
-    write_scaled_header(pixels.data(), pixels.size(), pixel_bytes, view.scaled.num_exact);
+    pixels.insert(pixels.end(), view.exact.places, raw_segment.bytes + raw_segment.size);
+    write_scaled_header(pixels.data(), pixels.size(), pixel_bytes, view.exact.count);
     return pixels;
 }
 
@@ -596,7 +508,7 @@ void unpack_segment(ByteSpan segment, const FrameGeometry& geometry, std::size_t
     std::vector<std::uint8_t> padded(segment.size + kReadPadding);
     std::memcpy(padded.data(), segment.bytes, segment.size);
     DecodingScratch scratch;
-    unpack_frames(header, ByteSpan{padded.data(), segment.size}, 0, num_frames, scratch, out);
+    unpack_frames(header, payload_of(header, ByteSpan{padded.data(), segment.size}), 0, num_frames, scratch, out);
 }
 
 SegmentHeader verify_segment(ByteSpan segment) {

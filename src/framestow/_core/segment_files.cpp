@@ -214,7 +214,7 @@ void prefetch_frames(ByteSpan segment, std::size_t first, std::size_t count, Pre
     }
     const SegmentHeader header = peek_header(segment);
     const auto number = static_cast<std::uint8_t>(header.encoding);
-    if (!is_encoding(number) || !row_of(header.encoding).has_groups || header.group_frames == 0) {
+    if (!is_encoding(number) || !row_of(header.encoding).has_base || header.group_frames == 0) {
         return;
     }
     const std::size_t group_frames = header.group_frames;

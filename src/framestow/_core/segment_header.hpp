@@ -8,6 +8,7 @@
 // damaged byte.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -77,8 +78,12 @@ void verify_checksum(ByteSpan segment);
 // Returns the stored checksum, right or wrong, of a segment of at least kHeaderBytes.
 inline std::uint32_t checksum_of(ByteSpan segment) { return load_u32(segment.bytes); }
 
-inline ByteSpan payload_of(ByteSpan segment) {
-    return ByteSpan{segment.bytes + kHeaderBytes, segment.size - kHeaderBytes};
+// Returns the payload of a segment of at least kHeaderBytes. Its table is cut off where the segment ends.
+inline Payload payload_of(const SegmentHeader& header, ByteSpan segment) {
+    const ByteSpan both{segment.bytes + kHeaderBytes, segment.size - kHeaderBytes};
+    const std::size_t table_bytes = row_of(header.encoding).has_table ? header.num_groups() * kOffsetBytes : 0;
+    const std::size_t taken = std::min(table_bytes, both.size);
+    return Payload{ByteSpan{both.bytes, taken}, ByteSpan{both.bytes + taken, both.size - taken}};
 }
 
 }  // namespace framestow

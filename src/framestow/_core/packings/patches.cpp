@@ -6,22 +6,9 @@
 #include "../segment_header.hpp"
 #include "colour_planes.hpp"
 #include "patch_decoder.hpp"
+#include "shared_operations.hpp"
 
 namespace framestow {
-
-void unpack_raw(const SegmentHeader& header, ByteSpan payload, std::size_t first, std::size_t count,
-                DecodingScratch& /*scratch*/, std::uint8_t* out) {
-    const std::size_t frame_bytes = header.geometry.frame_bytes();
-    if (payload.size != static_cast<std::uint64_t>(header.num_frames) * frame_bytes) {
-        throw DamagedSegment("raw segment does not hold the frames that its header promises");
-    }
-    std::memcpy(out, payload.bytes + first * frame_bytes, count * frame_bytes);
-}
-
-void unpack_groups(const SegmentHeader& header, ByteSpan payload, std::size_t first, std::size_t count,
-                   DecodingScratch& scratch, std::uint8_t* out) {
-    unpack_patches(header, view_patches(header, payload), first, count, scratch, out);
-}
 
 namespace {
 
@@ -83,16 +70,16 @@ namespace {
 
 constexpr std::size_t kLinesAPatch = 16;  // prefetched of the next window, per patch of this one
 
-std::size_t begin_of_group(const PatchesView& view, std::size_t group) {
-    const std::size_t place = load_u32(view.group_table.bytes + group * kOffsetBytes);
-    if (place > view.body.size) {
+std::size_t begin_of_group(const Payload& payload, std::size_t group) {
+    const std::size_t place = load_u32(payload.table.bytes + group * kOffsetBytes);
+    if (place > payload.body.size) {
         throw DamagedSegment("group of a segment begins behind the segment's end");
     }
     return place;
 }
 
 // Returns the frame that the anchor of `group` gives. Throws DamagedSegment if this anchor has a reference itself.
-const FrameBuffer& reference_frame(const SegmentHeader& header, const PatchesView& view, std::size_t group,
+const FrameBuffer& reference_frame(const SegmentHeader& header, const Payload& payload, std::size_t group,
                                    DecodingScratch& scratch) {
     const std::size_t num_slots = scratch.references.size();
     for (std::size_t slot = 0; slot < std::min(scratch.num_references, num_slots); ++slot) {
@@ -106,22 +93,13 @@ const FrameBuffer& reference_frame(const SegmentHeader& header, const PatchesVie
     ReferenceFrame& reference = scratch.references[scratch.num_references % num_slots];
     reference.frame.resize(header.geometry);
     std::memcpy(reference.frame.frame(), scratch.base.frame(), header.geometry.frame_bytes());
-    apply_patch(header, view.body, begin_of_group(view, group), scratch.base, reference.frame);
+    apply_patch(header, payload.body, begin_of_group(payload, group), scratch.base, reference.frame);
     reference.group = group;
     ++scratch.num_references;
     return reference.frame;
 }
 
 }  // namespace
-
-PatchesView view_patches(const SegmentHeader& header, ByteSpan payload) {
-    const std::size_t table_bytes = header.num_groups() * kOffsetBytes;
-    if (payload.size < table_bytes) {
-        throw DamagedSegment("segment is shorter than its table of groups");
-    }
-    return PatchesView{ByteSpan{payload.bytes, table_bytes},
-                       ByteSpan{payload.bytes + table_bytes, payload.size - table_bytes}};
-}
 
 SegmentHeader as_pixels(const SegmentHeader& header) {
     SegmentHeader joined = header;
@@ -132,8 +110,12 @@ SegmentHeader as_pixels(const SegmentHeader& header) {
     return joined;
 }
 
-void unpack_patches(const SegmentHeader& given, const PatchesView& view, std::size_t first, std::size_t count,
+// Continues where `scratch.up_to` says, if that leads to the frames.
+void unpack_patches(const SegmentHeader& given, const Payload& payload, std::size_t first, std::size_t count,
                     DecodingScratch& scratch, std::uint8_t* out) {
+    if (payload.table.size < given.num_groups() * kOffsetBytes) {
+        throw DamagedSegment("segment is shorter than its table of groups");
+    }
     const SegmentHeader header = as_pixels(given);
     const std::size_t frame_bytes = header.geometry.frame_bytes();
     scratch.base.resize(header.geometry);
@@ -144,8 +126,8 @@ void unpack_patches(const SegmentHeader& given, const PatchesView& view, std::si
     if (scratch.up_to) {
         scratch.up_to->body = nullptr;  // until all frames are unpacked
     }
-    if (before.body != view.body.bytes) {
-        decode_self_coded(header, view.body, 0, scratch.base);
+    if (before.body != payload.body.bytes) {
+        decode_self_coded(header, payload.body, 0, scratch.base);
         scratch.num_references = 0;
     } else if (before.next > index && before.next <= first) {
         index = before.next;
@@ -155,17 +137,17 @@ void unpack_patches(const SegmentHeader& given, const PatchesView& view, std::si
         const bool is_anchor = index % header.group_frames == 0;
         const FrameBuffer* patched = is_anchor ? &scratch.base : &scratch.frame;
         if (is_anchor) {
-            place = begin_of_group(view, index / header.group_frames);
+            place = begin_of_group(payload, index / header.group_frames);
         }
-        if (place < view.body.size && view.body.bytes[place] == patch_format::kReference) {
-            patched = &reference_frame(header, view, view.body.bytes[place + 1], scratch);
+        if (place < payload.body.size && payload.body.bytes[place] == patch_format::kReference) {
+            patched = &reference_frame(header, payload, payload.body.bytes[place + 1], scratch);
             place += patch_format::kReferenceBytes;
         }
         if (patched != &scratch.frame) {
             std::memcpy(scratch.frame.frame(), patched->frame(), frame_bytes);
         }
         scratch.next_window.request(kLinesAPatch);
-        place = apply_patch(header, view.body, place, scratch.base, scratch.frame);
+        place = apply_patch(header, payload.body, place, scratch.base, scratch.frame);
         if (index >= first) {
             if (given.encoding == Encoding::kPlanarPatches) {
                 split_planes(scratch.frame.frame(), frame_bytes / 3, out);
@@ -176,7 +158,7 @@ void unpack_patches(const SegmentHeader& given, const PatchesView& view, std::si
         }
     }
     if (scratch.up_to) {
-        scratch.up_to->body = view.body.bytes;
+        scratch.up_to->body = payload.body.bytes;
         scratch.up_to->next = index;
         scratch.up_to->place = place;
     }
@@ -190,8 +172,8 @@ constexpr std::size_t kLeastGain = 64;      // bytes; a reference that saves les
 
 }  // namespace
 
-PatchesWriter::PatchesWriter(const FrameGeometry& geometry, std::uint32_t group_frames)
-    : given_(geometry), geometry_(geometry.joined()), group_frames_(group_frames) {
+PatchesWriter::PatchesWriter(const FrameGeometry& geometry, std::uint32_t group_frames, PatchEncoder& encoder)
+    : given_(geometry), geometry_(geometry.joined()), group_frames_(group_frames), encoder_(encoder) {
     base_frame_.resize(geometry.frame_bytes());
     last_frame_.resize(geometry.frame_bytes());
     body_.reserve(kReadPadding);
@@ -202,20 +184,18 @@ void PatchesWriter::begin(const std::uint8_t* base) {
     has_base_ = true;
 }
 
-void PatchesWriter::append(const std::uint8_t* given, PatchEncoder& encoder) {
+void PatchesWriter::append(const std::uint8_t* given) {
     const std::size_t frame_bytes = geometry_.frame_bytes();
-    const std::uint8_t* const frame = given_.channels_first ? encoder.joined(given) : given;
+    const std::uint8_t* const frame = given_.channels_first ? encoder_.joined(given) : given;
     if (num_frames_ == 0) {
         if (!has_base_) {
             begin(frame);
         }
-        repeats_.write_patch(encoder.encode_self_coded(base_frame_.data()), body_);
+        repeats_.write_patch(encoder_.encode_self_coded(base_frame_.data()), body_);
     }
     const bool is_anchor = num_frames_ % group_frames_ == 0;
     if (is_anchor) {
-        const std::size_t position = group_table_.size();
-        group_table_.resize(position + kOffsetBytes);
-        store_u32(group_table_.data() + position, static_cast<std::uint32_t>(body_.size()));
+        append_u32(group_table_, static_cast<std::uint32_t>(body_.size()));
     }
     const std::uint8_t* previous = is_anchor ? base_frame_.data() : last_frame_.data();
     const std::size_t differing = count_differing(frame, previous, frame_bytes, kCompareEvery);
@@ -225,7 +205,7 @@ void PatchesWriter::append(const std::uint8_t* given, PatchEncoder& encoder) {
         body_.push_back(reference->group);
         previous = reference->frame.data();
     }
-    repeats_.write_patch(encoder.encode_patch(frame, previous, base_frame_.data()), body_);
+    repeats_.write_patch(encoder_.encode_patch(frame, previous, base_frame_.data()), body_);
     if (is_anchor && reference == nullptr && differing > kLeastGain) {
         add_reference(frame, differing);
     }
@@ -279,8 +259,9 @@ void PatchesWriter::add_reference(const std::uint8_t* frame, std::size_t differi
     added->frame.assign(frame, frame + geometry_.frame_bytes());
 }
 
-void PatchesWriter::finish(SharedOperations& shared_operations) {
+void PatchesWriter::finish() {
     if (num_frames_ > 0) {
+        SharedOperations shared_operations;
         shared_operations.read(patch_format::codes_of(geometry_.is_colour()), repeats_, body_, group_table_);
         body_.reserve(body_.size() + kReadPadding);
     }
@@ -303,13 +284,8 @@ SegmentHeader PatchesWriter::header() const {
     return SegmentHeader{encoding, num_frames_, group_frames_, given_};
 }
 
-PatchesView PatchesWriter::view() const {
-    return PatchesView{ByteSpan{group_table_.data(), group_table_.size()}, ByteSpan{body_.data(), body_.size()}};
-}
-
-void PatchesWriter::copy_payload(std::uint8_t* target) const {
-    std::copy(group_table_.begin(), group_table_.end(), target);
-    std::copy(body_.begin(), body_.end(), target + group_table_.size());
+Payload PatchesWriter::payload() const {
+    return Payload{ByteSpan{group_table_.data(), group_table_.size()}, ByteSpan{body_.data(), body_.size()}};
 }
 
 void PatchesWriter::copy_last_frame(std::uint8_t* out) const {

@@ -1,14 +1,12 @@
-// The encodings of a segment's payload: raw frames (0), and a base frame with groups of patches, in bytes (1) or, for
-// colour frames, in pixels (2). Encoding 3 is encoding 2 of frames with channels first: their planes are joined to
-// pixels before they are packed, and split when they are unpacked.
+// Patches: a base frame with groups of patches, in bytes (encoding 1) or, for colour frames, in pixels (2). Encoding 3
+// is encoding 2 of frames with channels first: their planes are joined to pixels before they are packed, and split when
+// they are unpacked.
 //
-// Payload of encodings 1 to 3: one u32 per group (its start in the body), then the body. The body has the self-coded
-// base frame (the segment's first), then per group its anchor, a patch of the base, and its other frames, each a patch
-// of the frame before. A window is read from the base, its group's anchor and the following patches: the base allows
-// long segments, the anchors keep reads short. A patch may begin with a reference: then it changes the anchor of an
-// earlier group, which itself is a patch of the base.
-//
-// `body` and payload must be padded (kReadPadding).
+// The table has one u32 per group: its start in the body. The body has the self-coded base frame (the segment's first),
+// then per group its anchor, a patch of the base, and its other frames, each a patch of the frame before. A window is
+// read from the base, its group's anchor and the following patches: the base allows long segments, the anchors keep
+// reads short. A patch may begin with a reference: then it changes the anchor of an earlier group, which itself is a
+// patch of the base.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +23,6 @@
 #include "../segment_header.hpp"
 #include "patch_encoder.hpp"
 #include "repeat_finder.hpp"
-#include "shared_operations.hpp"
 
 namespace framestow {
 
@@ -124,47 +121,23 @@ struct DecodingScratch {
     }
 };
 
-inline constexpr std::size_t kOffsetBytes = 4;  // per entry of the group table
-
-struct PatchesView {
-    ByteSpan group_table;  // start of each group in the body, u32
-    ByteSpan body;         // base frame, then the groups
-};
-
-PatchesView view_patches(const SegmentHeader& header, ByteSpan payload);
-
 // The header of the same patches as those of frames with channels last: their frames are unpacked as joined().
 SegmentHeader as_pixels(const SegmentHeader& header);
 
-// As unpack_groups(): unpacks frames first .. first + count - 1. Throws DamagedSegment for a payload that cannot be
-// decoded, perhaps after it wrote some frames. Several threads with their own scratch may read one payload, or one idle
-// writer. Continues where `scratch.up_to` says, if that leads to the frames.
-void unpack_patches(const SegmentHeader& header, const PatchesView& view, std::size_t first, std::size_t count,
-                    DecodingScratch& scratch, std::uint8_t* out);
-
-// Packs frames as they are appended. Owns the packed bytes and copies of the base, the last and a few reference frames.
-// Not thread-safe.
-class PatchesWriter {
+// Owns the packed bytes and copies of the base, the last and a few reference frames.
+class PatchesWriter final : public PayloadWriter {
 public:
-    PatchesWriter(const FrameGeometry& geometry, std::uint32_t group_frames);
+    // The encoder is of the same geometry, and used by one writer at a time.
+    PatchesWriter(const FrameGeometry& geometry, std::uint32_t group_frames, PatchEncoder& encoder);
 
-    // Sets another base frame than the segment's first frame. It is a frame of joined().
-    void begin(const std::uint8_t* base);
-    void append(const std::uint8_t* frame, PatchEncoder& encoder);
-
-    // Resets the writer and frees the memory of a large segment, so nbytes() counts the next segment alone.
-    void clear();
-
-    // Rearranges the packed bytes for quick reading. Only clear() may follow, no append.
-    void finish(SharedOperations& shared_operations);
-
-    SegmentHeader header() const;
-    PatchesView view() const;
-    std::size_t payload_bytes() const { return group_table_.size() + body_.size(); }
-    void copy_payload(std::uint8_t* target) const;
-    std::uint32_t num_frames() const { return num_frames_; }
-    void copy_last_frame(std::uint8_t* out) const;
-    std::size_t nbytes() const;
+    void begin(const std::uint8_t* base) override;
+    void append(const std::uint8_t* frame) override;
+    void copy_last_frame(std::uint8_t* out) const override;
+    void finish() override;
+    void clear() override;
+    SegmentHeader header() const override;
+    Payload payload() const override;
+    std::size_t nbytes() const override;
 
 private:
     // An anchor that later patches may refer to.
@@ -181,6 +154,7 @@ private:
     FrameGeometry given_;     // of the frames that are appended
     FrameGeometry geometry_;  // the same, joined
     std::uint32_t group_frames_;
+    PatchEncoder& encoder_;
     std::uint32_t num_frames_ = 0;
     std::vector<std::uint8_t> group_table_;
     PagedVector<std::uint8_t> body_;  // its capacity always includes kReadPadding more bytes
