@@ -113,7 +113,7 @@ class AnyPlay:
         """Return the observations of some environments, as the environment shows them, of their frames."""
         parts = []
         for number, depth in enumerate(self.layout.depths):
-            parts.append(np.stack([np.stack([frame[number] for frame in stack[-depth:]]) for stack in stacks]))
+            parts.append(np.array([[frame[number] for frame in stack[-depth:]] for stack in stacks]))
         return self.layout.join(parts)
 
     def newest(self, stacks) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from framestow.storage.frame_storage import FrameStorage
 ACTION = ActionSpec.from_space(200)
 FRAME = FrameSpec((1, 1))
 DISCOUNT = 0.9
+POWERS = [DISCOUNT**power for power in range(100)]  # n-step returns have fewer steps
 
 
 @dataclass(eq=False)
@@ -48,7 +50,7 @@ class ListedStep:
 
     @property
     def total(self) -> np.float32:
-        return np.float32(sum(DISCOUNT**power * step.reward for power, step in enumerate(self.steps)))
+        return np.float32(sum(map(operator.mul, POWERS, [step.reward for step in self.steps])))
 
     @property
     def discount(self) -> np.float32:
@@ -96,29 +98,32 @@ class FramedSteps:
         With stacks of one frame there are no borders.
         """
         newest = self.observations[env_ids, -1:] + 1
-        borders = np.broadcast_to(borders, len(env_ids))[:, None, None, None]
-        following = np.where(borders, newest, np.append(self.observations[env_ids, 1:], newest, axis=1))
+        following = np.concatenate([self.observations[env_ids, 1:], newest], axis=1)
+        has_borders = np.any(borders)
+        if has_borders:
+            following = np.where(np.broadcast_to(borders, len(env_ids))[:, None, None, None], newest, following)
         truncated = np.zeros(len(env_ids), bool)
         is_unusual = self.core.plan_append(env_ids, actions, rewards, terminated, truncated, (following,), None, True)
-        assert is_unusual == borders.any()
+        assert is_unusual == has_borders
         indices = self.core.apply()
         self.observations[env_ids] = following
         stored = self.step_store.places(indices)[0]
-        assert np.isin(stored, [-1, *env_ids]).all()  # -1: it references a lost frame
+        assert {-1, *env_ids} >= set(stored.tolist())  # -1: it references a lost frame
 
     def append_and_evict(self, *step) -> list[tuple[int, int, int]]:
         """As ``append``; return the segments that were evicted for it: environment, first frame and the one behind."""
-        before, length = self._segments(), self.segment_frames
+        before = self._sealed_segments()
         self.append(*step)
-        return [(env_id, first, first + length) for env_id, first in sorted(before - self._segments())]
+        length, evicted = self.segment_frames, []
+        for env_id, (were, are) in enumerate(zip(before, self._sealed_segments(), strict=True)):
+            if not np.array_equal(were, are[: len(were)]):  # new ones follow
+                gone = sorted({*were.tolist()} - {*are.tolist()})
+                evicted += [(env_id, number * length, number * length + length) for number in gone]
+        return evicted
 
-    def _segments(self) -> set[tuple[int, int]]:
-        """Environment and first position of each sealed segment."""
-        return {
-            (env_id, number * self.segment_frames)
-            for env_id in range(self.step_store.num_envs)
-            for number in self.storage.sealed_segments(env_id).tolist()
-        }
+    def _sealed_segments(self) -> list[np.ndarray]:
+        """Each environment's, in ascending order."""
+        return [self.storage.sealed_segments(env_id) for env_id in range(self.step_store.num_envs)]
 
 
 class PlayedSteps(FramedSteps):
