@@ -21,6 +21,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from oracles.selections import mark_the_rest
+
 # What environments in other processes import: a fork server imports it once instead of each of its processes.
 # Processes that are spawned still import all of it themselves.
 multiprocessing.set_forkserver_preload(
@@ -58,6 +60,15 @@ def pytest_collection_finish() -> None:
 
 IS_QUICK = bool(os.environ.get("QUICK"))
 settings.load_profile("quick" if IS_QUICK else "fixed")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem() -> Generator[None, object, object]:
+    """Leave the selection of a test's parameters that its mark asks for to ``make test``."""
+    made = yield
+    if isinstance(made, list):
+        mark_the_rest(made)
+    return made
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -40,6 +40,7 @@ def sealed_numbered_env(env_id):
 
 
 class ResumedVectorContract(MakingVectors):
+    @pytest.mark.each_value
     @each_mode
     @pytest.mark.parametrize("num_steps", [0, 1, 17])
     def test_a_run_resumed_from_its_state_is_the_uninterrupted_one(self, make, mode, num_steps):

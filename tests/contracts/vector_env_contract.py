@@ -61,6 +61,7 @@ class MakingVectors:
 class VectorEnvContract(MakingVectors):
     """All but its state, which `contracts.resumed_vector_contract` is about."""
 
+    @pytest.mark.each_value
     @each_mode
     @pytest.mark.parametrize("name", ["picture", "nested"])
     def test_it_answers_as_gymnasiums_own_vector_does(self, make, mode, name):

@@ -135,6 +135,7 @@ AgainstLists.TestCase.settings = settings(max_examples=60, stateful_step_count=3
 TestAgainstLists = AgainstLists.TestCase
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("num_pairs", [1, 2, 40])
 @pytest.mark.parametrize("where", ["in RAM", "in files"])
 def test_windows_that_lie_a_few_frames_apart_are_what_each_alone_is(where, num_pairs, tmp_path):

@@ -44,6 +44,7 @@ def test_any_number_of_threads_reads_what_one_reads(threads):
     np.testing.assert_array_equal(read_batch(filled_store()), read_batch(filled_store(threads)))
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("is_raw", [False, True], ids=["packed", "raw"])
 @pytest.mark.parametrize("first_byte", [0, 1], ids=["aligned", "unaligned"])

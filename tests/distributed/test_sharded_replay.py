@@ -60,6 +60,7 @@ def test_a_replay_and_its_writers_have_the_calls_of_a_memory():
 OF_ONE_SHARD = [{}, {"n_step": 3}, {"frames_per_segment": 7}, {"storage": "raw", "n_step": 3}, {"retention": "random"}]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", ["uniform", "prioritized"])
 @pytest.mark.parametrize("settings", OF_ONE_SHARD, ids=str)
 def test_one_shard_gives_the_batches_of_one_memory_bit_for_bit(kind, settings):

@@ -62,6 +62,7 @@ def masked_reset(env, answer):
     return None
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("maker", "mode"), IN_EVERY_MODE)
 def test_workers_equal_environments_in_this_process(maker, mode):
     serial = SerialVectorEnv([maker] * NUM_ENVS, mode, seed=5)

@@ -76,7 +76,9 @@ def test_frames_of_any_shape_are_numpys_and_opencvs(screen_shape, data):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(
+    "seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(10, 40))]
+)
 def test_thousands_of_frames_are_numpys_and_opencvs(seed):
     compare(SCREENS[seed % 2], (84, 84), seed, num_raw_frames=200)
 

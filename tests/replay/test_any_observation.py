@@ -33,7 +33,7 @@ STORAGES = st.sampled_from(["packed", "raw"])
 BORDERS = ["mask", "inside", "cross"]
 DICT = {"camera": FrameSpec((4, 3, 5)), "joints": FrameSpec((3,), np.float32)}
 
-quick = settings(max_examples=12, deadline=None)
+quick = settings(max_examples=8, deadline=None)
 exhaustive = settings(max_examples=1000, deadline=None)
 
 
@@ -61,7 +61,7 @@ def assert_all_transitions(play, n_step=1, capacity=None):
 
 
 @pytest.mark.parametrize("name", SPACES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     seed=SEEDS,
     num_envs=st.integers(1, 3),
@@ -141,6 +141,7 @@ def test_begin_append_and_add_take_turns_in_a_thousand_plays(kind, seed, num_env
     check_mixed_calls(kind, seed, num_envs, n_step, padding, num_calls)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("space", ["small", "dict"])
 @pytest.mark.parametrize("borders", BORDERS)
 @quick
@@ -294,6 +295,7 @@ def test_hindsight_takes_goals_that_the_episode_achieved(name, strategy):
             assert float(reached.all()) == batch.reward[row]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("n_step", [1, 3])
 @pytest.mark.parametrize("frames_per_segment", [8, 16])
 @settings(max_examples=3, deadline=None)
@@ -316,6 +318,7 @@ def test_random_retention_keeps_what_was_given(n_step, frames_per_segment, seed,
     assert 0 < len(batch) <= 300
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @pytest.mark.parametrize("kinds", [9, 60])
 def test_a_budget_holds_and_keeps_what_was_given(retention, kinds):

@@ -74,6 +74,7 @@ def test_lost_steps_take_new_rewards_too(retention):
     assert len(memory) == 500 - len(lost)
 
 
+@pytest.mark.each_value
 @RETENTION
 @pytest.mark.parametrize("max_bytes", [None, 2**22])
 def test_a_save_and_a_flush_write_the_changed_blocks_again_and_no_other(retention, max_bytes, tmp_path):

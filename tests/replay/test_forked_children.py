@@ -57,7 +57,7 @@ def waiting_for_the_disk(write: Callable[[], Any], monkeypatch: pytest.MonkeyPat
         thread.join()
 
 
-@pytest.mark.parametrize("num_forks", [60, pytest.param(5_000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("num_forks", [30, pytest.param(5_000, marks=pytest.mark.exhaustive)])
 @pytest.mark.slow
 def test_children_forked_beside_flushes_and_loaders_sample(num_forks, tmp_path):
     directory = {"directory": tmp_path / "memory", "flush_every": 0.001}
@@ -90,7 +90,7 @@ def test_children_forked_beside_flushes_and_loaders_sample(num_forks, tmp_path):
                 assert "" == fork_and_call(use if fork % 20 else use_everything), f"of fork {fork}"
 
 
-@pytest.mark.parametrize("num_forks", [25, pytest.param(500, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("num_forks", [15, pytest.param(500, marks=pytest.mark.exhaustive)])
 @pytest.mark.slow
 def test_children_forked_beside_threads_that_unpack_large_batches_write_and_sample(num_forks):
     # Readers of a segment that still grows hold its lock, so most of what they do is done with it.

@@ -122,6 +122,7 @@ class InterruptedAdd:
                 self._memory.add(*step)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("storage", ["packed", "raw"])
 @pytest.mark.parametrize(
     ("seed", "kinds"),

@@ -62,6 +62,7 @@ def inspected_spans(memory: ShadowedMemory) -> list[tuple]:
     return sorted(zip(*columns, strict=True))
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("piece", [1, 7, 1 << 18])
 @pytest.mark.parametrize("stack", [1, 2, 5])
 @pytest.mark.parametrize("capacity", [50, 10_000])

@@ -25,6 +25,7 @@ def step(memory: ReplayMemory, number: int, env_id: int = 0, *, terminated=False
     memory.append([number], [number + 0.1], [terminated], [truncated], frame, [env_id])
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("n_step", ALL_N)
 @pytest.mark.parametrize("ending", ["terminated", "truncated", "both", "cut off", "open"])
 def test_episodes_of_every_length_and_end_equal_the_oracle(n_step, ending):

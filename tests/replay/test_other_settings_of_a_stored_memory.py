@@ -34,6 +34,7 @@ def expected_numbers(play: AnyPlay, readable: set[int], n_step: int, before: int
     ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("way", ["load", "directory"])
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @settings(max_examples=6, deadline=None)

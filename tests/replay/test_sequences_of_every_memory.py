@@ -78,6 +78,7 @@ def test_a_budget_includes_the_buffers_of_sequences():
     memory.inner.parts.check()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @pytest.mark.parametrize("shape", [(2, 2), (8, 8)])
 def test_a_budget_holds_where_every_step_is_an_episode(retention, shape):

@@ -14,6 +14,7 @@ from replay.test_sequences import played
 pytestmark = pytest.mark.filterwarnings("ignore::framestow.errors.ObservationWarning")  # some steps are unusual
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @pytest.mark.parametrize("n_step", [1, 3])
 @pytest.mark.parametrize("shuffled", [False, True])
@@ -44,6 +45,7 @@ def test_a_last_batch_that_is_not_full_can_be_dropped():
     assert [[0, 1, 2, 3], [4, 5, 6, 7]] == [batch.index.tolist() for batch in batches]
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @pytest.mark.parametrize("n_step", [1, 4])
 @pytest.mark.parametrize("shuffled", [False, True])

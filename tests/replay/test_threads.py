@@ -124,6 +124,7 @@ def test_every_batch_equals_the_oracle_while_the_writer_sweeps_the_ring(storage,
             player.step()
 
 
+@pytest.mark.each_value
 @pytest.mark.slow  # more than two seconds
 @STORAGES
 @pytest.mark.parametrize(("space", "stack_axis", "n_step"), [(SMALL, 0, 1), (SMALL, 0, 3), (KEYED, {"camera": 0}, 1)])

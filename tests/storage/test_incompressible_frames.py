@@ -25,6 +25,7 @@ def assert_at_most_a_hundredth_over(spec: FrameSpec, frames: np.ndarray) -> None
     assert len(segment) <= 1.01 * frames.nbytes, f"{len(segment)} bytes for {frames.nbytes}"
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("contents", CONTENTS)
 @pytest.mark.parametrize("shape", [(1,), (1, 1), (3, 1), (5, 7, 2), (128,), (84, 84), (3, 40, 30), (60, 50, 3)])
 def test_a_full_segment_takes_at_most_one_percent_more_than_raw_frames(shape, contents):

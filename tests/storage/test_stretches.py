@@ -214,7 +214,9 @@ class AgainstLists(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-AgainstLists.TestCase.settings = settings(max_examples=80, stateful_step_count=25, deadline=None, derandomize=True)
+AgainstLists.TestCase.settings = settings(
+    max_examples=2 * settings.default.max_examples // 5, stateful_step_count=25, deadline=None, derandomize=True
+)
 TestAgainstLists = pytest.mark.slow(AgainstLists.TestCase)  # more than two seconds
 
 

@@ -130,7 +130,7 @@ def test_a_state_that_is_too_large_leaves_the_previous_one(checkpoints: Path, re
     assert _names(checkpoints) == [previous.name]
 
 
-@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_a_kill_at_any_stage_leaves_the_old_checkpoint_or_the_new_one(tmp_path: Path, every: int) -> None:
     script = TESTS / "training" / "kill_while_saving.py"
 

@@ -27,6 +27,7 @@ def play(env, num_steps: int, seed: int) -> list[tuple]:
     return seen
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("preset", ["machado2018", "nature", "baselines"])
 @pytest.mark.parametrize("game", ["Breakout", "Pong"])
 def test_another_environment_resumes_a_saved_game_bit_for_bit(game, preset):

@@ -42,6 +42,7 @@ def play_beside_the_oracle(preset, seed: int) -> RawStep:
     return expected
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("preset", [GREY, COLOUR], ids=lambda preset: preset.name)
 @pytest.mark.parametrize("position", SKIP_POSITIONS)
 def test_a_game_truncated_at_any_skip_position_shows_its_true_last_frame(preset, position):
@@ -66,6 +67,7 @@ def states_before_game_over() -> list[bytes]:
     return list(states)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("preset", [GREY, COLOUR], ids=lambda preset: preset.name)
 @pytest.mark.parametrize("position", SKIP_POSITIONS)
 def test_a_game_over_at_any_skip_position_shows_its_true_last_frame(preset, position):

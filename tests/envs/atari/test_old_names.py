@@ -68,6 +68,7 @@ def the_call_in(error: pytest.ExceptionInfo, pattern: str) -> str:
     return found
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("suffix", ["NoFrameskip-v4", "Deterministic-v4", "Deterministic-v0", "NoFrameskip-v0"])
 @pytest.mark.parametrize("make", [AtariEnv, make_atari])
 def test_a_name_whose_rules_the_preset_lacks_is_answered_with_the_preset_that_has_them(make, suffix):
@@ -115,6 +116,7 @@ def test_a_name_whose_rules_the_preset_has_is_played(name, preset):
     env.close()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("game", ["Breakout", "SpaceInvaders"])
 @pytest.mark.parametrize("frame_skip", [1, 4])
 def test_the_preset_of_the_answer_plays_as_the_old_name(game, frame_skip):

@@ -20,6 +20,10 @@ from framestow.envs import AtariEnv, find_preset
 from oracles.baselines_wrappers import BaselinesWrappers
 
 GAMES = {"Breakout": 500, "MsPacman": 800, "BankHeist": 700, "SpaceInvaders": 800}  # agent steps: more than one game
+QUICK_GAMES = pytest.mark.parametrize(
+    "game",
+    ["Breakout", "MsPacman", *(pytest.param(game, marks=pytest.mark.exhaustive) for game in list(GAMES)[2:])],
+)
 
 
 class Original(NamedTuple):
@@ -61,7 +65,7 @@ def reset_both(env: AtariEnv, original: Original) -> int:
     return num_frames
 
 
-@pytest.mark.parametrize("game", GAMES)
+@QUICK_GAMES
 def test_baselines_equals_the_documented_wrappers(game):
     env = AtariEnv(game, "baselines", seed=1)
     oracle = BaselinesWrappers(env.rom)
@@ -111,14 +115,7 @@ def test_baselines_truncated_at_any_skip_position_shows_the_maximum_of_the_last_
     assert positions == {1, 2, 3, 4}
 
 
-@pytest.mark.parametrize(
-    "game",
-    [
-        "Breakout",
-        "MsPacman",
-        *(pytest.param(game, marks=pytest.mark.exhaustive) for game in ("BankHeist", "SpaceInvaders")),
-    ],
-)
+@QUICK_GAMES
 def test_baselines_equals_stable_baselines3(game):
     wrappers = pytest.importorskip("stable_baselines3.common.atari_wrappers")
     gymnasium.register_envs(ale_py)

@@ -73,6 +73,7 @@ def remembered(path, vector, num_steps) -> dict[str, object]:
     return saved_bytes(path)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", NAMES)
 def test_all_vector_environments_leave_the_same_bytes(name, mode, tmp_path):

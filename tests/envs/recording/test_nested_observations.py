@@ -82,6 +82,7 @@ def played(vector: Any, space: Any, frame_in: Any, num_steps: int = 25) -> Repla
     return memory
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("mode", MODES, ids=[mode.value for mode in MODES])
 @pytest.mark.parametrize("kind", VECTORS)
 def test_every_part_of_an_observation_is_recorded_in_every_mode(kind, mode):

@@ -194,6 +194,7 @@ def test_a_damaged_state_is_refused_before_anything_is_loaded(changes, changes_o
     assert [1, 1] == recorder.step([0, 0])[4]["step"].tolist()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_run_of_environments_with_a_state_resumes_bit_for_bit_in_every_mode(mode, workers, tmp_path):

@@ -39,6 +39,7 @@ each_kind = pytest.mark.parametrize(
 WRONG = [np.zeros(3, np.uint8), np.zeros((1, 2), np.uint8), np.zeros(2, np.int64), "no array"]
 
 
+@pytest.mark.each_value
 @each_kind
 @pytest.mark.parametrize("wrong", [*({"odd": odd} for odd in WRONG), {"info": None}, {"info": ["no dict"]}], ids=str)
 def test_an_observation_of_another_shape_or_dtype_or_an_info_names_its_environment(make, wrong):

@@ -124,7 +124,7 @@ def shown_by(observations) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 60), marks=pytest.mark.exhaustive)], ids=str)
+@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 60), marks=pytest.mark.exhaustive)], ids=str)
 def test_every_answer_follows_from_the_one_before_it(mode, seeds):
     for seed in seeds:
         calls = RandomCalls(mode, seed)

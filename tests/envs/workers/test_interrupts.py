@@ -120,7 +120,7 @@ def test_interrupts_at_random_times_lose_and_repeat_no_step(workers, alarm, seed
 @pytest.mark.parametrize(
     ("is_killed", "stride"),
     [
-        *((False, 9), (True, 47)),
+        *((False, 23), (True, 47)),
         *(pytest.param(is_killed, 1, marks=pytest.mark.exhaustive) for is_killed in (False, True)),
     ],
 )

@@ -42,6 +42,7 @@ class CountingEnv(gymnasium.Env):
         return os.getpid()
 
 
+@pytest.mark.each_value
 @pytest.mark.filterwarnings("ignore:worker 0:RuntimeWarning")
 @pytest.mark.parametrize("num_steps", [1, EPISODE])
 @pytest.mark.parametrize("mode", list(AutoresetMode))
@@ -76,6 +77,7 @@ def _limited_env():
     return LimitedEnv(SpaceEnv("picture"), EPISODE)
 
 
+@pytest.mark.each_value
 @pytest.mark.filterwarnings("ignore:worker [01]:RuntimeWarning")
 @pytest.mark.parametrize("num_steps", [1, EPISODE])
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])

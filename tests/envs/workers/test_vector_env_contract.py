@@ -24,6 +24,7 @@ class TestWorkerVectorEnv(VectorEnvContract, ResumedVectorContract):
         return in_two_workers(env_fns, mode, seed)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("is_worker_first", [False, True])
 def test_a_run_resumes_from_the_state_of_the_other_kind(mode, is_worker_first):

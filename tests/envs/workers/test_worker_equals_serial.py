@@ -43,6 +43,7 @@ def pair():
         each.close()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("num_workers", [1, 3, 8])
 def test_every_mode_and_split_answers_as_serial_does(pair, mode, num_workers):

@@ -190,6 +190,7 @@ def test_a_moved_folder_is_found_by_a_buffer_that_was_built_with_it(kind, tmp_pa
     assert there.memory is pickle.loads(pickled).memory
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("num_rows", [7, 25], ids=["begun", "full"])
 def test_a_buffer_built_on_a_used_folder_resumes_it(kind, num_rows, tmp_path: Path):
     expected = kind.filled(num_rows)

@@ -50,6 +50,7 @@ def as_theirs(samples):
     return buffers.ReplayBufferSamples(*samples) if isinstance(samples, cleanrl.ReplayBufferSamples) else samples
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("in_a_folder", [False, True], ids=["in RAM", "in a folder"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_draw_is_the_librarys_row_of_that_age(kind, in_a_folder, tmp_path):

@@ -53,6 +53,7 @@ def play(env, num_steps):
     return [as_arrays(each) for each in shown]
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("stack_size", [1, 4])
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("name", SPACES)
@@ -160,6 +161,7 @@ def play_vector(env, num_steps):
     return [as_arrays(answer) for answer in answers]
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("kind", VECTORS)
 @pytest.mark.parametrize("name", ["pixels", "discrete", "dict"])

@@ -121,6 +121,7 @@ def trained(module, name, training, num_steps=160):
     return model, evaluation.last_mean_reward, [info["r"] for info in model.ep_info_buffer]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("training", TRAININGS)
 @pytest.mark.parametrize("name", ["DummyVecEnv", "SubprocVecEnv"])
 def test_the_weights_are_the_same(name, training):

@@ -40,6 +40,7 @@ def buffer_of(storage, sampler=RandomSampler, **options):
     return TensorDictReplayBuffer(storage=storage, sampler=sampler(), batch_size=8, generator=generator, **options)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
 @pytest.mark.parametrize(
     ("ndim", "come_as", "padding"),

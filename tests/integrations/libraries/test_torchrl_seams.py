@@ -64,6 +64,7 @@ def test_all_stored_steps_equal_the_added_ones(seed, num_envs, end, padding, com
     ours.storage.memory.inner.parts.check()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("come_as", ["frames", "stacks"])
 @pytest.mark.parametrize("num_envs", [9, 20])
 def test_any_number_of_environments_may_take_turns(come_as, num_envs, tmp_path):
@@ -181,6 +182,7 @@ def saved_as_a_pickle(buffer, _folder):
     return lambda other: other.__setstate__(pickle.loads(pickled).__getstate__())
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("save", [saved_as_a_checkpoint, saved_as_a_state, saved_as_a_pickle])
 @pytest.mark.parametrize("come_as", ["frames", "stacks"])
 def test_a_storage_in_a_folder_equals_torchrls_and_goes_on_there(come_as, save, tmp_path):

@@ -90,6 +90,7 @@ class AnyStacks:
         np.testing.assert_array_equal(self.current, self.core.stacks()[0])
 
 
+@pytest.mark.each_pair
 @STEP_STORES
 @pytest.mark.parametrize("padding", ["first_frame", "zeros"])
 @pytest.mark.parametrize(("stack", "n_step"), [(1, 1), (2, 1), (4, 1), (4, 3), (4, 6), (11, 2)])

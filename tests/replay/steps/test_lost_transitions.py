@@ -29,6 +29,7 @@ def blocks(capacity: int, n_step: int = 1) -> BlockSteps:
 STEP_STORES = [ring, blocks]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("make", STEP_STORES)
 @pytest.mark.parametrize(("seed", "n_step"), [(0, 1), (1, 1), (2, 1), (3, 2), (4, 3), (5, 10), (6, 40)])
 def test_exactly_the_transitions_that_reference_lost_frames_are_not_sampleable(make, seed, n_step):

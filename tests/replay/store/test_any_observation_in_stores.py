@@ -165,9 +165,10 @@ def saved_twice(folder: Path, name: str, retention: str, num_calls=(500, 250), *
     return play, play.memory.get(play.memory.sampleable_indices()).extras["number"].tolist()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @pytest.mark.parametrize("name", SPACES)
-@pytest.mark.parametrize("most", [6, pytest.param(None, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("most", [4, pytest.param(None, marks=pytest.mark.exhaustive)])
 def test_what_a_repair_keeps_is_what_was_given(most, name, retention, tmp_path):
     whole = tmp_path / "whole"
     play, numbers = saved_twice(whole, name, retention, num_calls=(400, 200))

@@ -39,6 +39,7 @@ def values_of(memory: ReplayMemory) -> dict[int, tuple]:
     }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @pytest.mark.parametrize("log", ["steps", "frames"])
 def test_no_return_with_a_damaged_step_or_frame_is_sampled(retention, log, tmp_path):

@@ -69,7 +69,7 @@ def flips(file: Path, most: int | None) -> Iterator[int]:
     file.write_bytes(good)
 
 
-@pytest.mark.parametrize("most", [100, pytest.param(None, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("most", [40, pytest.param(None, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("log", LOGS)
 def test_any_changed_byte_of_a_log_is_found_and_its_file_named(log, most, store):
     path = log_file(store, log)
@@ -80,7 +80,7 @@ def test_any_changed_byte_of_a_log_is_found_and_its_file_named(log, most, store)
     load_everything(store)
 
 
-@pytest.mark.parametrize("most", [100, pytest.param(None, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("most", [40, pytest.param(None, marks=pytest.mark.exhaustive)])
 def test_a_changed_byte_of_the_newest_commit_costs_nothing_and_is_named(most, store):
     commit, copy = files_of_newest_commit(store)
     for _ in flips(commit, most):

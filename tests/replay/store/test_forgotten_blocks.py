@@ -95,6 +95,7 @@ def played(folder: Path, n_step: int, retention: str) -> Play:
     return play
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @pytest.mark.parametrize("n_step", [1, 2, 3, 5])
 def test_forgotten_blocks_cost_no_other_step_in_a_store(n_step, retention, tmp_path):

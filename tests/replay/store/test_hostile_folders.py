@@ -81,7 +81,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("store", STORES)
 def test_nothing_outside_is_touched_whatever_is_planted_under_any_name(store, kind, every, stores, tmp_path):
@@ -116,6 +116,7 @@ def test_what_is_no_file_in_place_of_all_commits_is_refused_by_name(call, kind, 
     assert before == sorted(os.listdir(folder))
 
 
+@pytest.mark.each_value
 @pytest.mark.filterwarnings("ignore:.*its copy has the same content:RuntimeWarning")
 @pytest.mark.parametrize("kind", NO_FILES)
 @pytest.mark.parametrize("call", ["load", "open", "append", "save", "repair", "verify"])
@@ -138,6 +139,7 @@ def test_what_is_no_file_in_place_of_a_commit_is_not_touched_while_its_copy_serv
     assert verify_store(folder).is_intact
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", NO_FILES)
 @pytest.mark.parametrize("ending", ["log", "index"])
 def test_a_repair_keeps_what_is_whole_beside_a_link_or_a_pipe(ending, kind, stores, tmp_path):

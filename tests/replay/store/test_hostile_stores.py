@@ -209,6 +209,7 @@ def mutate(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
     return changed
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_a_store_that_contradicts_itself_is_refused_or_every_read_works(retention, n_step, tmp_path):

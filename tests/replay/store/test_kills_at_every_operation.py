@@ -148,7 +148,7 @@ def small_logs() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_kill_at_any_operation_leaves_what_was_before_or_what_is_after(name, every, tmp_path):
     scenario = SCENARIOS[name]

@@ -157,6 +157,7 @@ def test_a_lost_index_costs_nothing(log, is_removed, store, stored):
     assert 6_000 == len(assert_all_is_what_was_recorded(store, stored))
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("is_pruned", [False, True])
 @pytest.mark.parametrize("is_copy", [False, True])
 @pytest.mark.parametrize("is_missing", [False, True])

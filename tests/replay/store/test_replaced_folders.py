@@ -66,6 +66,7 @@ def prune(memory: ReplayMemory) -> None:
     memory.prune(memory.directory, 5)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("call", [ReplayMemory.flush, ReplayMemory.close, prune])
 @pytest.mark.parametrize("way", WAYS)
 def test_the_writer_of_a_folder_that_is_not_its_own_any_more_changes_nothing(way, call, other, tmp_path):
@@ -179,8 +180,9 @@ CALLS = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.slow
-@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("way", ["removed", "removed, and another one put there"])
 @pytest.mark.parametrize("name", CALLS)
 def test_a_folder_replaced_after_any_operation_is_not_touched_any_more(name, way, every, other, tmp_path):

@@ -97,6 +97,7 @@ def went_back(folder, oracle, memory):
     return number
 
 
+@pytest.mark.each_value
 @pytest.mark.filterwarnings("ignore:.*has the same content and is read:RuntimeWarning")
 @pytest.mark.parametrize("is_tidied", [False, True])
 @pytest.mark.parametrize("write", [saved, closed, pruned, went_back])

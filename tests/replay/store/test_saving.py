@@ -30,6 +30,7 @@ from oracles.saved_bytes import saved_bytes
 from oracles.store_files import commit_files, files_of_newest_commit, generations, unaccounted
 
 
+@pytest.mark.each_pair
 @pytest.mark.parametrize("stack_padding", STACK_PADDINGS)
 @pytest.mark.parametrize("storage", ["packed", "raw"])
 @pytest.mark.parametrize("num_steps", [0, 1, 15, 40, 400])
@@ -278,7 +279,7 @@ def test_saving_and_loading_need_no_second_copy_of_the_memory(tmp_path):
     assert max(over.values()) < 12, over  # MiB, of 101 MiB of noise: a few segments of 2.2 MiB
 
 
-@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_a_writer_that_failed_at_any_operation_goes_on_with_its_own_memory(every, tmp_path):
     """Also if only the commit that repeats the other memory's, and lists the new id, was written."""
     settings = {"capacity": 900, "frames_per_segment": 16}

@@ -94,6 +94,7 @@ OF_ANY_OBSERVATIONS = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "options", [{}, {"retention": "random"}, {"stack_padding": "zeros", "storage": "raw"}], ids=str
 )

@@ -53,6 +53,7 @@ class CommittingDisk(FileSystem):
         return super().open_to_read(path)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("num_commits", [0, 1, 2, 5])
 @pytest.mark.parametrize("kind", ["COMMIT", "frames", "steps"])
 def test_a_generation_removed_by_a_writer_is_not_damage(tmp_path, kind, num_commits):

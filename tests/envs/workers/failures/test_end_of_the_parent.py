@@ -122,6 +122,7 @@ def test_ctrl_c_that_the_parent_only_takes_note_of_disturbs_no_worker(start_meth
     assert (parent.process.returncode, text) == (0, "")
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("start_method", every_start_method())
 @pytest.mark.parametrize(("ending", "code"), [("end", 0), ("exit", 3), ("raise", 1), ("abort", 5), ("forget", 0)])
 def test_a_parent_that_ends_without_close_leaves_no_process_and_no_memory(ending, code, start_method, parent_that):

@@ -79,6 +79,7 @@ def test_a_first_observation_that_does_not_fit_is_the_environments_failure(kind,
     assert "its reset" in str(error)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("on_worker_lost", ["raise", "restart"])
 @pytest.mark.parametrize("kind", ["raise", "raise_unpicklable", "wrong_shape"])
 def test_after_an_error_of_an_environment_a_reset_continues_with_the_same_processes(
@@ -97,6 +98,7 @@ def test_after_an_error_of_an_environment_a_reset_continues_with_the_same_proces
     play(env, expected, 12)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("call", ["call", "render", "close"])
 @pytest.mark.parametrize("kind", ["raise", "system_exit"])
 def test_an_error_in_any_other_call_names_its_environment(kind, call, make_workers):
@@ -167,6 +169,7 @@ def test_a_worker_that_hangs_at_its_start_is_reported_with_the_limit_of_a_start(
         make_workers({2: Failure("hang", "construct", 1)}, step_timeout=0.1)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("call", ["reset", "call", "render"])
 @pytest.mark.parametrize("kind", ["sigkill", "hang"])
 def test_a_worker_lost_in_any_other_call_is_reported_too(kind, call, make_workers):

@@ -70,6 +70,7 @@ def compared(recorder: Recorder) -> dict[str, int]:
     return counts
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("start_method", every_start_method())
 @pytest.mark.parametrize("in_background", [False, True])
@@ -118,6 +119,7 @@ def test_a_memory_with_lost_episodes_survives_saving_and_loading(mode, recorded,
     assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("in_background", [False, True])
 @pytest.mark.parametrize("kind", ["raise", "sigkill", "hang"])
 def test_transitions_stored_before_an_error_stay_sampleable_and_a_reset_continues(kind, in_background, recorded):

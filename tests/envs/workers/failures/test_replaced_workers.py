@@ -103,6 +103,7 @@ def test_a_worker_may_be_lost_again_and_again(mode, make_workers, process_folder
     assert expected.replacements == [0, 0, 4, 4]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("num_workers", [1, 3, 5])
 def test_uneven_splits_lose_the_environments_of_one_worker_and_no_others(
