@@ -64,8 +64,9 @@ def test_an_invalid_setting_is_refused_before_a_folder_is_made(
 
 
 def test_a_memory_that_cannot_fit_is_refused_with_a_size_that_fits_before_a_folder_is_made(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("framestow.cli.training_session.PLAYED_FRAMES", 640)
     asked = ["--memory", "1_000_000_000", "--steps", "1_000_000_000", "--storage", "raw"]
 
     assert main(["train", "breakout", *asked, "--run-dir", str(tmp_path / "run")]) == 2
@@ -703,7 +704,7 @@ def test_a_signal_saves_the_run_and_prints_the_command_that_resumes_it(
     number: signal.Signals, send: Callable[[int, int], None], code: int, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    long = ["--steps", "20_000", "--storage", "raw", "--workers", "1"]
+    long = ["--steps", "4_000", "--storage", "raw", "--workers", "1"]
     training = subprocess.Popen(
         _command("train", "Breakout", *long, "--run-dir", str(run), *SHORT),
         stdout=subprocess.PIPE,

@@ -31,7 +31,7 @@ def test_a_short_play_predicts_the_size_of_a_longer_one(storage):
     )
     recorder, random = envs.Recorder(env, memory), np.random.default_rng(3)
     recorder.reset(seed=3)
-    while len(memory) < 2_500:
+    while len(memory) < 1_600:
         recorder.step(random.integers(0, env.single_action_space.n, 2))
     env.close()
     shown = []

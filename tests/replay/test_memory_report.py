@@ -184,8 +184,8 @@ def record(memory, num_steps):
 
 record(ReplayMemory(1000, FrameSpec((84, 84)), 4, stack=4, num_envs=4), 400)  # loads what the interpreter loads late
 before = own_live_bytes()  # without freed memory, which the memory would reuse
-memory = ReplayMemory(24_000, FrameSpec((84, 84)), 4, stack=4, num_envs=4)
-record(memory, 9_000)  # wraps the ring
+memory = ReplayMemory(12_000, FrameSpec((84, 84)), 4, stack=4, num_envs=4)
+record(memory, 4_500)  # wraps the ring
 nbytes = memory.nbytes
 print((own_bytes() - before) / nbytes)
 del memory

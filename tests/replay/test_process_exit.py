@@ -116,11 +116,12 @@ def ended(script: str, *arguments: str, options: tuple[str, ...] = ()) -> tuple[
     return process.returncode, process.stdout
 
 
+@pytest.mark.each_value
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.parametrize("storage", ["packed", "raw"])
 @pytest.mark.parametrize("call", ["add", "append", "get", "sample", "sample_sequences"])
 def test_a_process_ends_quietly_while_daemon_threads_use_a_memory(call, storage):
-    assert (0, "") == ended(ENDS_BESIDE_THREADS, call, storage, "8")
+    assert (0, "") == ended(ENDS_BESIDE_THREADS, call, storage, "4")
 
 
 @pytest.mark.parametrize("storage", ["packed", "raw"])

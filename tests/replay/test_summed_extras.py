@@ -93,7 +93,7 @@ def memory_of(n_step: int, num_envs: int = 2, capacity: int = 60, **options) -> 
 AT_RANDOM = {"retention": "random", "frames_per_segment": 8, "capacity": 160}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     st.integers(0, 2**32),
     st.sampled_from([1, 2, 3, 10]),

@@ -80,9 +80,10 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, 
 SCHEDULES = {"learning_rate_falls_after": 100, "epsilon_steps": 400, "priority_beta": 0.4, "priority_beta_steps": 440}
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+# With these changes the recipe laptop-long is laptop.
+@pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe != "laptop-long"])
 def test_a_run_that_gets_more_steps_equals_one_that_was_asked_for_them_at_once(tmp_path: Path, recipe: str) -> None:
-    changes = SCHEDULES | ({"munchausen_after": 350} if recipe.startswith("laptop") else {})
+    changes = SCHEDULES | ({"munchausen_after": 350} if recipe == "laptop" else {})
     settings = dataclasses.replace(catch_settings_of(recipe), steps=450, **changes)
     whole, parts = Transcript(), Transcript()
     expected = _trained(_folder(tmp_path, "whole", settings), make_catch, whole)
