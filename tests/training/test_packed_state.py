@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from framestow.errors import InvalidSettingsError
 from framestow.training.checkpoint import pack_state, unpack_state
 
-LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
+# What UTF-8 can encode: that is without surrogates. Hypothesis takes two seconds to find it for its default.
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS | st.binary()
 STATES = st.dictionaries(
-    st.text(),
-    st.recursive(LEAVES, lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner)),
+    TEXTS,
+    st.recursive(LEAVES, lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(TEXTS, inner)),
 )
 
 
