@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,11 @@ from framestow.replay.samplers.prioritized import Prioritized
 from oracles.watched_disk import WatchedDisk, as_the_disk
 
 BUDGET = 16 * 2**20
+
+
+def bytes_in(folder: Path) -> int:
+    with os.scandir(folder) as files:  # quicker than pathlib, and it runs after every operation
+        return sum(file.stat().st_size for file in files)
 
 
 @pytest.mark.each_value
@@ -40,8 +46,7 @@ def test_files_and_ram_stay_within_the_budget_at_all_times(retention, flush_ever
         if flush_every_steps and step % flush_every_steps == 0:
             memory.flush()
         if step > start and step % 16 == 0:
-            in_files = sum(path.stat().st_size for path in tmp_path.iterdir())
-            largest = max(largest, memory.nbytes + in_files)
+            largest = max(largest, memory.nbytes + bytes_in(tmp_path))
 
     assert 0.35 * BUDGET < largest <= BUDGET
     memory.close()
@@ -55,8 +60,7 @@ class MeasuringDisk(WatchedDisk):
 
     def perform(self, operation, act):
         result = act(operation)
-        in_files = sum(path.stat().st_size for path in self.folder.iterdir())
-        self.largest = max(self.largest, self.memory.nbytes + in_files)
+        self.largest = max(self.largest, self.memory.nbytes + bytes_in(self.folder))
         return result
 
 
