@@ -172,8 +172,12 @@ class LockedFiles(FileSystem):
         self._files.make_folder(path)
 
     def open_to_read(self, path: Path) -> ReadFile:
-        """As ``FileSystem.open_to_read``."""
-        return self._files.open_to_read(path)
+        """As ``FileSystem.open_to_read``; if there is no such file, check whether the folder is the locked one."""
+        try:
+            return self._files.open_to_read(path)
+        except FileNotFoundError:
+            self._lock.check()
+            raise
 
     def sync_folder(self, folder: Path) -> None:
         """As ``FileSystem.sync_folder``."""
