@@ -341,7 +341,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from oracles.own_pages import own_bytes, own_live_bytes
 
-storage, max_bytes, environments = sys.argv[1], 48 << 20, 4
+storage, max_bytes, environments = sys.argv[1], 96 << 20, 4
 noise = np.random.default_rng(0).integers(0, 256, (400, 84, 84), np.uint8)
 plain = np.zeros((400, 84, 84), np.uint8)
 plain[np.arange(400), np.arange(400) % 84, np.arange(400) % 80] = 200
@@ -364,8 +364,8 @@ def watch():
     global most
     most = max(most, own_bytes() - before)
 
-for frames, num_steps in ((plain, 10_000), (noise, 2_300), (plain, 2_000), (noise, 750)):
-    record(memory, num_steps if storage == "packed" else 2_300, frames, watch)
+for frames, num_steps in ((plain, 20_000), (noise, 4_500), (plain, 4_000), (noise, 1_500)):
+    record(memory, num_steps if storage == "packed" else 4_500, frames, watch)
     print((own_bytes() - before) / memory.nbytes)
 print(most / max_bytes)
 """
