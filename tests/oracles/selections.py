@@ -12,7 +12,7 @@ SIZES = {"each_value": 1, "each_pair": 2}  # of what every combination of parame
 
 
 def mark_the_rest(tests: list[pytest.Item]) -> None:
-    """Mark as exhaustive what the selection leaves out of one test's parameters, if the test has a mark of SIZES."""
+    """Mark as exhaustive the parameters of one test that are not selected, if the test has a mark of SIZES."""
     for name, size in SIZES.items():
         if tests and tests[0].get_closest_marker(name):
             candidates = [test for test in tests if not test.get_closest_marker("exhaustive")]

@@ -152,7 +152,7 @@ class RateLimiter:
         return self._record(shard, max(self._limit(shard, inserted, size), self._newest[shard]))
 
     def record_answer(self, shard: int) -> None:
-        """Let the limits from before the question count no more: calls are executed in order."""
+        """Use the limits from before the question no longer: calls are executed in order."""
         self._largest[shard] = self._newest[shard]
 
     def begin_epoch(self, shard: int) -> None:

@@ -62,7 +62,7 @@ def repair_store(
     files: FileSystem = DISK,
     progress: Progress = lambda _done, _all: None,
 ) -> RepairResult:
-    """Keep the intact data of a damaged store: leave out damaged blocks, rewrite lost indices, remove unreadable ones.
+    """Keep the intact data of a damaged store: without damaged blocks or unreadable generations, with new indices.
 
     Generations that stay keep their numbers, so checkpoints can still refer to them. If blocks are damaged, the repair
     writes all generations to new files, so it needs as much free disk as the store has bytes. A crash leaves a store

@@ -204,7 +204,7 @@ _NUMBER_BITS = 40  # of a packed key; the track takes the bits above
 _MAX_TRACK, _MAX_NUMBER = 2 ** (62 - _NUMBER_BITS), 2**_NUMBER_BITS  # a key packs into one int64
 _MIN_RECENT = 256  # rows that the dict may have before it is sorted into the arrays, however small these are
 _SHARE_OF_RECENT = 64  # a block costs 300 bytes in the dict: 5 bytes for each block of the table
-_NOWHERE = -1  # file of a removed row, until the next sort leaves it out
+_NOWHERE = -1  # file of a removed row, until the next sort
 
 
 class Row(NamedTuple):

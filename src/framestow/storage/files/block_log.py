@@ -119,7 +119,7 @@ class BlockLogWriter(Closing):
             writer._check_next_file()
             entries, is_whole = writer._load_files(state)
             last = next(reversed(writer._files.values()), None)
-            if last is not None and is_whole[last.number] and writer._is_ours(last):
+            if last is not None and is_whole[last.number] and writer._has_no_other_name(last):
                 writer._tail = LogTail.reopen(place, last, entries[last.number], files)
         return writer
 
@@ -243,26 +243,23 @@ class BlockLogWriter(Closing):
             del self._files[tail.file.number]
 
     def _load_files(self, state: LogState) -> tuple[dict[int, Entries], dict[int, bool]]:
-        """Load the files of ``state``; return their entries, and for each whether it ends where ``state`` says."""
+        """Load the files of ``state``; return the entries of each, and whether log and index end where it says."""
         entries, is_whole = {}, {}
         for file in state["files"]:
             number, end = file["number"], FileEnd(file["bytes"], file["blocks"])
             log, entries[number], damage = open_log(self._place, file, self._disk)
             with log:
                 behind = log.size - end.bytes
-            is_whole[number] = damage is None and not behind
             if damage is None:
                 behind += self._disk.size(self._place.path(number, INDEX)) - index_bytes(end.blocks)
+            is_whole[number] = damage is None and not behind
             self._files[number] = LogFile(number, end, file, bytes_behind=max(0, behind))
         self.table.put_files(entries)
         return entries, is_whole
 
-    def _is_ours(self, file: LogFile) -> bool:
-        """Return whether the index ends where the log does, and nothing else, such as a backup, has the files too."""
-        index = self._place.path(file.number, INDEX)
-        return self._disk.size(index) == index_bytes(file.end.blocks) and all(
-            self._disk.has_one_name(self._place.path(file.number, ending)) for ending in (LOG, INDEX)
-        )
+    def _has_no_other_name(self, file: LogFile) -> bool:
+        """Return whether nothing else, such as a backup, has log and index too."""
+        return all(self._disk.has_one_name(self._place.path(file.number, ending)) for ending in (LOG, INDEX))
 
     def _needed_bytes(self) -> dict[int, int]:
         """Return the bytes of needed blocks of each file that has any, and of the one that grows.
