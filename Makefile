@@ -34,7 +34,7 @@ BESIDE  = --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),
 # If this variable is set, Python saves no bytecode, and each of a thousand test processes compiles its imports again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help prerequisites install train test quick prepared check native-tests sanitized-module harnesses frame_sequences \
+.PHONY: help prerequisites install train test quick prepared check native-tests harnesses frame_sequences \
         exhaustive crashes sanitize kills distributed fuzz corpus golden browser bench mario jax libraries public-suites docs notebook wheel release-check clean
 
 help:           ## list the targets
@@ -70,7 +70,7 @@ train: $(STAMPS)/train-$(NAMES)  ## train DQN on Breakout; GAME=Pong ARGS='--ste
 	$(BIN)/framestow train $(GAME) $(ARGS)
 
 test: $(STAMPS)/build-tools  ## lint, types, native tests, a little fuzzing and all tests
-	@$(MAKE) $(BESIDE) check native-tests harnesses sanitized-module frame_sequences
+	@$(MAKE) $(BESIDE) check native-tests harnesses frame_sequences
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not exhaustive"
 
 prepared: $(STAMPS)/test-$(NAMES)  # .venv with the packages for the tests
@@ -136,14 +136,12 @@ sanitize: $(STAMPS)/test-$(NAMES)  ## run the native tests and the tests of pack
 native-tests: $(STAMPS)/build-tools
 	native_tests/run.sh
 
-# The tests with the most different calls of the native module for their time; make sanitize runs all.
-sanitized-module: native-tests $(STAMPS)/test-$(NAMES)
-	native_tests/sanitized_module.sh tests/core tests/replay/test_memory_against_the_oracle.py
-
-fuzz: harnesses frame_sequences  ## run the fuzz corpus, then new random inputs; SECONDS=600 sets how long
-
-harnesses: $(STAMPS)/build-tools
+fuzz: $(STAMPS)/build-tools frame_sequences  ## run the fuzz corpus, then new random inputs; SECONDS=600 sets how long
 	native_tests/fuzz/run.sh $(SECONDS)
+
+# Without libFuzzer, which needs the core compiled a second time.
+harnesses: native-tests
+	DRIVER=standalone native_tests/fuzz/run.sh $(SECONDS)
 
 frame_sequences: $(STAMPS)/test-$(NAMES)
 	EXAMPLES=$$((20 * $(SECONDS))) $(BIN)/python -m pytest -q -n 2 --hypothesis-profile=search \

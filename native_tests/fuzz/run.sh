@@ -5,7 +5,8 @@
 #   native_tests/fuzz/run.sh --renew [SECONDS]  renew corpus.tar.xz from seeds, the old corpus and new inputs
 #
 # Both harnesses run at the same time, under AddressSanitizer and UndefinedBehaviourSanitizer. libFuzzer drives them if a
-# clang has it, otherwise standalone_driver.cpp. CXX names the compiler, SANITIZE the sanitizers.
+# clang has it. Otherwise, and with DRIVER=standalone, standalone_driver.cpp does, linked with the native tests' objects.
+# CXX names the compiler, SANITIZE the sanitizers.
 set -eu
 cd "$(dirname "$0")/../.."
 [ "${1:-}" = --renew ] && { renews=yes; shift; } || renews=
@@ -27,29 +28,31 @@ has_libfuzzer() {
     "$1" -fsanitize=fuzzer $build/probe.cpp -o $build/probe > /dev/null 2>&1
 }
 
-driver=standalone
-for candidate in ${CXX:-clang++ clang++-20 clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14}; do
-    if has_libfuzzer "$candidate"; then
-        driver=libfuzzer
-        CXX=$candidate
-        break
-    fi
-done
+driver=${DRIVER:-libfuzzer}
+if [ $driver = libfuzzer ]; then
+    driver=standalone
+    for candidate in ${CXX:-clang++ clang++-20 clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14}; do
+        has_libfuzzer "$candidate" && driver=libfuzzer CXX=$candidate && break
+    done
+fi
 if [ $driver = standalone ] && [ $renews ]; then
     echo "only libFuzzer can renew the corpus: install clang and its runtime library, or name a compiler with CXX=" >&2
     exit 1
 fi
 
-binaries=$build/$driver
-mkdir -p $binaries
-{
-    "$cmake" -S . -B $binaries -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFRAMESTOW_NATIVE_TESTS=ON -DFRAMESTOW_WERROR=ON \
-        -DFRAMESTOW_MODULE=OFF \
-        -DFRAMESTOW_SANITIZE="$sanitizers" ${CXX:+-DCMAKE_CXX_COMPILER="$CXX"} \
-        -DFRAMESTOW_LIBFUZZER=$([ $driver = libfuzzer ] && echo ON || echo OFF) &&
-        "$cmake" --build $binaries --parallel 2 --target any_segment round_trip write_seeds
-} > $build/log 2>&1 || { cat $build/log; exit 1; }
-binaries=$binaries/native_tests/fuzz
+programs="any_segment round_trip write_seeds"
+if [ $driver = standalone ]; then
+    native_tests/build.sh native_tests "$sanitizers" $programs
+    binaries=build/native_tests/native_tests/fuzz
+else
+    {
+        "$cmake" -S . -B $build/libfuzzer -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFRAMESTOW_NATIVE_TESTS=ON \
+            -DFRAMESTOW_WERROR=ON -DFRAMESTOW_MODULE=OFF -DFRAMESTOW_SANITIZE="$sanitizers" \
+            -DCMAKE_CXX_COMPILER="$CXX" -DFRAMESTOW_LIBFUZZER=ON &&
+            "$cmake" --build $build/libfuzzer --parallel 2 --target $programs
+    } > $build/log 2>&1 || { cat $build/log; exit 1; }
+    binaries=$build/libfuzzer/native_tests/fuzz
+fi
 
 # fuzz HARNESS: inputs that reach new code go to $build/found, inputs that fail a check to $build/findings.
 fuzz() {
@@ -71,7 +74,7 @@ fuzz() {
         return 1
     }
     if [ $driver = standalone ]; then
-        echo "$harness, no libFuzzer here, $seconds s: $(tail -n 1 $build/$harness.log)"
+        echo "$harness, without libFuzzer, $seconds s: $(tail -n 1 $build/$harness.log)"
     else
         coverage=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' $build/$harness.log | tail -n 1)
         runs=$(sed -n 's/^stat::number_of_executed_units: //p' $build/$harness.log)
