@@ -151,7 +151,7 @@ def changes_by_step(runs: list[RunRecord]) -> dict[int, str]:
 
 def draw(path: Path, runs: list[RunRecord], note: str) -> None:
     settings = runs[0].settings
-    figure, axes = pyplot.subplots(figsize=(5.4, 3.6), dpi=200)
+    figure, axes = pyplot.subplots(figsize=(5.4, 3.6 + 0.2 * (len(runs) // 5)), dpi=200, layout="constrained")
     for run in runs:
         steps = np.asarray(run.game_steps) / 1_000
         axes.plot(steps, rolling_mean(run.scores), linewidth=1.2, label=f"seed {run.settings.seed}")
@@ -166,8 +166,7 @@ def draw(path: Path, runs: list[RunRecord], note: str) -> None:
     title = f"{settings.game}, recipe {settings.recipe}, preset {settings.preset}"
     axes.set_title(f"{title}\n{note}" if note else title)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(edgecolor="none", framealpha=1, loc="upper left")
-    figure.tight_layout()
+    figure.legend(loc="outside lower center", ncols=min(5, len(runs)), frameon=False, fontsize=8)  # hides no curve
     figure.savefig(path)
     pyplot.close(figure)
 
