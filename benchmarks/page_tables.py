@@ -288,15 +288,15 @@ def shards() -> str:
 
 
 def make_train() -> str:
-    rows = []
-    for seed, row in result("learning/make_train")["seeds"].items():
+    rows, figures = [], result("learning/make_train")
+    averages = figures["averages_of_seeds"]
+    for seed, row in figures["seeds"].items():
         nbytes = [f"{row['memory_bytes'] / MIB:.1f}", f"{row['largest_resident_bytes'] / MIB:.0f}"]
         scores = [f"{row[f'{average}_of_last_20_games']:.2f}" for average in ("mean", "median")]
         rows.append([seed, *scores, f"{row['core_hours']:.3f}", *nbytes])
-    averages = result("learning/make_train")["averages_of_seeds"]
     for average in ("median", "mean", "interquartile mean"):
         of_seeds = [averages[f"{average} of {each}_of_last_20_games"] for each in ("mean", "median")]
-        scores = [f"{row['score']:.1f} ({row['low']:.1f} to {row['high']:.1f})" for row in of_seeds]
+        scores = [f"{each['score']:.1f} ({each['low']:.1f} to {each['high']:.1f})" for each in of_seeds]
         rows.append([f"{average} (95 % interval)", *scores, "", "", ""])
     heads = ["mean of the last 20 games", "median", "core-hours", "memory, MiB", "process, MiB"]
     return table(["seed", *heads], rows)
