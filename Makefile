@@ -34,7 +34,7 @@ BESIDE  = --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),
 # If this variable is set, Python saves no bytecode, and each of a thousand test processes compiles its imports again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help prerequisites install train test quick prepared check native-tests harnesses frame_sequences \
+.PHONY: help prerequisites install train test quick prepared check native-tests harnesses frame_sequences collected \
         exhaustive crashes sanitize kills distributed fuzz corpus golden browser bench mario jax libraries public-suites docs notebook wheel release-check clean
 
 help:           ## list the targets
@@ -70,7 +70,7 @@ train: $(STAMPS)/train-$(NAMES)  ## train DQN on Breakout; GAME=Pong ARGS='--ste
 	$(BIN)/framestow train $(GAME) $(ARGS)
 
 test: $(STAMPS)/build-tools  ## lint, types, native tests, a little fuzzing and all tests
-	@$(MAKE) $(BESIDE) check native-tests harnesses frame_sequences
+	@$(MAKE) $(BESIDE) check native-tests harnesses frame_sequences collected
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not exhaustive"
 
 prepared: $(STAMPS)/test-$(NAMES)  # .venv with the packages for the tests
@@ -146,6 +146,10 @@ harnesses: native-tests
 frame_sequences: $(STAMPS)/test-$(NAMES)
 	EXAMPLES=$$((20 * $(SECONDS))) $(BIN)/python -m pytest -q -n 2 --hypothesis-profile=search \
 		tests/core/test_random_frame_sequences.py
+
+# On a core that is idle while mypy runs, Python compiles the tests and their imports, which else each worker would do.
+collected: frame_sequences
+	-@$(BIN)/python -m pytest --collect-only --quiet -m "not exhaustive" > /dev/null
 
 corpus: $(STAMPS)/build-tools  ## rebuild the fuzz corpus after a change of the packed format; SECONDS=600 sets how long
 	native_tests/fuzz/run.sh --renew $(SECONDS)
