@@ -24,7 +24,10 @@ GOOD = {
     "env_ids": [2, 0],
 }
 BAD = {
-    "a frame of another shape": ({"frames": np.zeros((2, 5, 4), np.uint8)}, "frames have shape (2, 5, 4)"),
+    "a frame of another shape": (
+        {"frames": np.zeros((2, 5, 4), np.uint8)},
+        "frames have shape (2, 5, 4): 2 environments take (2, 4, 5); give one frame",
+    ),
     "a stack instead of a frame": ({"frames": np.zeros((2, 4, *SHAPE), np.uint8)}, "(not a stack)"),
     "float frames": (
         {"frames": np.zeros((2, *SHAPE), np.float32)},
@@ -80,6 +83,28 @@ def test_a_refused_begin_names_the_value(frames, message):
 
     with pytest.raises(InvalidStepError, match=re.escape(message)):
         memory.begin(frames)
+
+
+@pytest.mark.parametrize(
+    ("space", "stack", "way_out"),
+    [
+        ((4, 32, 40), None, "give whole stacks, or build the memory for frames of shape (32, 40) with stack=4, and"),
+        (
+            (32, 40),
+            4,
+            "give whole stacks, leave out stack= (it stacks frames of that space), or give single frames to be",
+        ),
+    ],
+    ids=["of stacks", "of frames"],
+)
+def test_a_frame_where_a_stack_belongs_is_told_how_frames_are_given(space, stack, way_out):
+    memory, frame = ReplayMemory(20, FrameSpec(space), 4, stack=stack), np.zeros((32, 40), np.uint8)
+
+    takes = "one environment takes (4, 32, 40), and n environments (n, 4, 32, 40)"
+    with pytest.raises(InvalidStepError, match=re.escape(f"observation has shape (32, 40): {takes}; {way_out}")):
+        memory.add(frame, 0, 0.0, frame, False, False)
+
+    assert len(memory) == 0
 
 
 @pytest.mark.parametrize("is_dict", [False, True])

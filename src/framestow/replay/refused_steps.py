@@ -125,7 +125,7 @@ class _RefusedStep:
             return explain_axes(self.layout, spec, name, array, first)
         count = self._count
         if self.are_frames:
-            return explain_frames(spec, name, array, count, self.refusal)
+            return explain_frames(self.layout.frame_space.arrays[number], name, array, count, self.refusal)
         if self.refusal is Refusal.OBSERVATION_DTYPE:
             return self.refusal.error(name=name, dtype=array.dtype, stored=spec.frame.dtype)
         has_env_axis = self.observations is None or np.ndim(self.observations[0]) > self.layout.arrays[0].num_axes
@@ -260,9 +260,13 @@ def explain_shape(
     if count is not None:
         takes = f"{clause(count, 'environment', 'take')} {(count, *observed)}"
     way_out = "give observations of the observation_space, of several environments along a first axis"
-    if layout.takes_frames and observed[1:] in (shape, shape[1:]):
-        way_out = "give whole stacks, leave out stack= (it stacks frames of that space), or give single frames to "
-        way_out += "begin and append"
+    frame = layout.frame_space.arrays[layout.arrays.index(spec)].observed_shape
+    if None not in layout.stacks and frame in (shape, shape[1:]):
+        way_out = f"give whole stacks, or build the memory for frames of shape {frame} with stack={layout.depth}, "
+        way_out += "and give single frames to begin and append"
+        if layout.takes_frames:
+            way_out = "give whole stacks, leave out stack= (it stacks frames of that space), or give single frames to "
+            way_out += "begin and append"
     elif count is not None and shape == observed and layout.has_axis_of(count):
         way_out = ONE_ENVIRONMENT_S
     return Refusal.OBSERVATION_SHAPE.error(name=name, shape=shape, takes=takes, way_out=way_out)
