@@ -261,7 +261,7 @@ def explain_shape(
         takes = f"{clause(count, 'environment', 'take')} {(count, *observed)}"
     way_out = "give observations of the observation_space, of several environments along a first axis"
     frame = layout.frame_space.arrays[layout.arrays.index(spec)].observed_shape
-    if None not in layout.stacks and frame in (shape, shape[1:]):
+    if None not in layout.stacks and frame in (shape, shape[1:]) and shape != observed:
         way_out = f"give whole stacks, or build the memory for frames of shape {frame} with stack={layout.depth}, "
         way_out += "and give single frames to begin and append"
         if layout.takes_frames:
