@@ -50,6 +50,10 @@ def refused(message: str) -> pytest.RaisesContext:
         (ReplayMemory, "obs_shape", "observation_space"),
         (ReplayMemory, "num_actions", "action_space"),
         (ReplayMemory, "Gamma", "discount"),
+        (ReplayMemory, "memory_limit", "max_bytes"),
+        (ReplayMemory, "remover", "retention"),
+        (ReplayMemory, "rng", "seed"),
+        (ReplayMemory, "axis", "stack_axis"),
         (ShardedReplay, "gamma", "discount"),
         (Uniform, "distict", "distinct"),
         (Prioritized, "eps", "epsilon"),
@@ -76,6 +80,13 @@ def test_a_constructor_names_the_keyword_that_is_meant(built, keyword, meant):
     }
     with refused(f"{keyword} is not an argument of {built.__name__}; did you mean {meant!r}?"):
         built(**required, **{keyword: 1})
+
+
+@pytest.mark.parametrize("keyword", ["ensemble", "hindsight", "frame_shape", "goals"])
+def test_a_keyword_that_resembles_none_gets_all_names(keyword):
+    names = ", ".join(sorted(map(repr, inspect.signature(ReplayMemory).parameters)))
+    with refused(f"{keyword} is not an argument of ReplayMemory; choose one of {names}"):
+        ReplayMemory(10, FrameSpec((2, 2)), 4, **{keyword: 1})
 
 
 def test_arguments_that_framestow_needs_elsewhere_say_where():

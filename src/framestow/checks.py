@@ -97,9 +97,18 @@ def find_by_name(kind: str, name: Any, table: Mapping[str, Named]) -> Named:
 
 
 def nearest_name(name: Any, names: Iterable[str]) -> str:
-    """Return a question with the nearest of ``names``, or a list of all of them."""
-    names = list(names)
-    nearest = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=0.4)
+    """Return a question with the nearest of ``names``, or a list of all of them.
+
+    >>> nearest_name("natur", ["nature", "machado2018"])
+    "did you mean 'nature'?"
+    >>> nearest_name("random_seed", ["seed", "stack"])
+    "did you mean 'seed'?"
+    >>> nearest_name("goals", ["seed", "stack"])
+    "choose one of 'seed', 'stack'"
+    """
+    names, given = list(names), str(name).lower()
+    parts = [each for each in names if len(given) > 2 and (each in given or given in each)]
+    nearest = difflib.get_close_matches(given, names, n=1) or difflib.get_close_matches(given, parts, n=1, cutoff=0)
     return f"did you mean {nearest[0]!r}?" if nearest else f"choose one of {', '.join(map(repr, names))}"
 
 
