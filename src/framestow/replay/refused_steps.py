@@ -262,11 +262,10 @@ def explain_shape(
     way_out = "give observations of the observation_space, of several environments along a first axis"
     frame = layout.frame_space.arrays[layout.arrays.index(spec)].observed_shape
     if None not in layout.stacks and frame in (shape, shape[1:]) and shape != observed:
-        way_out = f"give whole stacks, or build the memory for frames of shape {frame} with stack={layout.depth}, "
-        way_out += "and give single frames to begin and append"
+        other = f"or build the memory for frames of shape {frame} with stack={layout.depth}, and give single frames"
         if layout.takes_frames:
-            way_out = "give whole stacks, leave out stack= (it stacks frames of that space), or give single frames to "
-            way_out += "begin and append"
+            other = "leave out stack= (it stacks frames of that space), or give single frames"
+        way_out = f"give whole stacks, {other} to begin and append"
     elif count is not None and shape == observed and layout.has_axis_of(count):
         way_out = ONE_ENVIRONMENT_S
     return Refusal.OBSERVATION_SHAPE.error(name=name, shape=shape, takes=takes, way_out=way_out)
