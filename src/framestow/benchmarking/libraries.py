@@ -5,7 +5,6 @@ Each ``System`` says what its setting gives up. The calls are those of ``framest
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from framestow.benchmarking.buffers import (
     TorchRLFlatBuffer,
     quiet_torchrl,
 )
+from framestow.checks import nearest_name
 from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
@@ -365,6 +365,5 @@ def choose_libraries(names: Sequence[str]) -> tuple[list[Library], list[Library]
 def _find_library(name: str) -> Library:
     if name in LIBRARIES:
         return LIBRARIES[name]
-    nearest = difflib.get_close_matches(name.lower().replace("_", "-"), LIBRARIES, n=1, cutoff=0.5)
-    way_out = f"did you mean {nearest[0]}?" if nearest else f"choose from auto, none, {', '.join(LIBRARIES)}"
-    raise InvalidSettingsError(f"libraries has {name!r}: no library has this name; {way_out}")
+    nearest = nearest_name(name.replace("_", "-"), ["auto", "none", *LIBRARIES])
+    raise InvalidSettingsError(f"libraries has {name!r}: no library has this name; {nearest}")
