@@ -150,6 +150,20 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page):
     assert broken == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
+def test_every_table_of_a_page_has_a_header_and_as_many_cells_in_each_row(page):
+    tables = re.findall(r"(?:^\|.*\n)+", without_code(text_of(page)), re.MULTILINE)
+
+    broken = []
+    for table in tables:
+        first, *others = table.splitlines()
+        if not (others and re.fullmatch(r"\|(:?-+:?\|)+", others[0])):
+            broken.append(f"without a header: {first}")
+        num_cells = len(re.findall(r"(?<!\\)\|", first))
+        broken += [row for row in others if len(re.findall(r"(?<!\\)\|", row)) != num_cells]
+    assert broken == []
+
+
 def test_the_index_links_every_page():
     linked = set(re.findall(r"\]\(([\w-]+\.md|\w+/index\.md)\)", text_of(ROOT / "docs" / "index.md")))
 
