@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -80,15 +81,15 @@ def main() -> None:
     (RESULTS / "ten_games").mkdir(exist_ok=True)
     for game, of_game in by_game.items():
         write_curves(curves_of(game), of_game)
-    draw_all(list(games), steps)
+    draw_all({game: f"{game} *" if row["chose_the_recipe"] else game for game, row in games.items()}, steps)
 
 
-def draw_all(games: list[str], steps: int) -> None:
-    """Draw the pictures from the curves of results/learning/ten_games."""
+def draw_all(titles: Mapping[str, str], steps: int) -> None:
+    """Draw the pictures from the curves of results/learning/ten_games; ``titles``: what stands above each game's."""
     for colours, ending in ((LIGHT, ""), (DARK, "-dark")):
         with pyplot.rc_context(style(colours)):
             for name, columns in PICTURES.items():
-                draw(RESULTS / f"{name}{ending}.png", games, steps, columns)
+                draw(RESULTS / f"{name}{ending}.png", titles, steps, columns)
 
 
 def first_steps(run: RunRecord, steps: int) -> RunRecord:
@@ -162,15 +163,15 @@ def style(colours: Colours) -> dict[str, Any]:
     return grounds | dict.fromkeys(("text.color", "axes.edgecolor", "xtick.color", "ytick.color"), colours.ink)
 
 
-def draw(path: Path, games: list[str], steps: int, columns: int) -> None:
+def draw(path: Path, titles: Mapping[str, str], steps: int, columns: int) -> None:
     """Draw a small picture a game: a curve for each seed, and each published agent's mean of each part."""
-    num_rows, num_columns = -(-len(games) // columns), min(columns, len(games))
+    num_rows, num_columns = -(-len(titles) // columns), min(columns, len(titles))
     size = (8.4, 1.7 * num_rows + 0.8) if num_columns > 2 else (5.0, 1.5 * num_rows + 1.3)
     figure, grid = pyplot.subplots(num_rows, num_columns, figsize=size, dpi=170, squeeze=False, layout="constrained")
-    for axes in grid.flat[len(games) :]:
+    for axes in grid.flat[len(titles) :]:
         axes.set_visible(False)
     middles = (np.arange(steps // POINT) + 0.5) * POINT / 1_000
-    for axes, game in zip(grid.flat, games, strict=False):
+    for axes, (game, title) in zip(grid.flat, titles.items(), strict=False):
         for agent, curve in PUBLISHED["games"][game].items():
             axes.plot(middles, curve[: len(middles)], "o-", markersize=3, linewidth=0.8, alpha=0.9, label=agent)
         curves = np.loadtxt(curves_of(game), delimiter=",", skiprows=1, usecols=(0, 1, 3), ndmin=2)
@@ -179,14 +180,14 @@ def draw(path: Path, games: list[str], steps: int, columns: int) -> None:
             label = "framestow, a line for each seed" if seed == curves[0, 0] else None
             axes.plot(ended / 1_000, mean, color=pyplot.rcParams["text.color"], linewidth=0.8, label=label)
         axes.axhline(RANDOM_AND_HUMAN[game][0], color="0.5", linewidth=1, linestyle=":")
-        axes.set_title(game, fontsize=10)
+        axes.set_title(title, fontsize=10)
         axes.tick_params(labelsize=8)
         axes.spines[["top", "right"]].set_visible(False)
     lines, labels = grid.flat[0].get_legend_handles_labels()
     figure.legend(
         lines,
         labels,
-        title="thousand agent steps; dotted: random play",
+        title="thousand agent steps; dotted: random play; *: chose the recipe",
         loc="outside lower center",
         ncols=4 if num_columns > 2 else 2,
         frameon=False,
