@@ -24,7 +24,8 @@ class Refusal(Enum):
 
     # Dicts, tuples and axes of observations
     NO_OBSERVATION = (
-        "{name} is None: each reset and each step has one, also at the end of an episode; give the one it returned"
+        "{name} is None: each reset and each step has one, also at the end of an episode; give the last one that "
+        "reset or step returned"
     )
     NO_DICT = "{name} are a {kind}: this memory needs a dict of {keys}; give one array of frames for each key"
     OTHER_KEYS = (

@@ -150,17 +150,19 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page):
     assert broken == []
 
 
+def cells_of(row: str) -> list[str]:
+    return re.split(r"(?<!\\)\|", row)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
 def test_every_table_of_a_page_has_a_header_and_as_many_cells_in_each_row(page):
     tables = re.findall(r"(?:^\|.*\n)+", without_code(text_of(page)), re.MULTILINE)
 
     broken = []
-    for table in tables:
-        first, *others = table.splitlines()
+    for first, *others in (table.splitlines() for table in tables):
         if not (others and re.fullmatch(r"\|(:?-+:?\|)+", others[0])):
             broken.append(f"without a header: {first}")
-        num_cells = len(re.findall(r"(?<!\\)\|", first))
-        broken += [row for row in others if len(re.findall(r"(?<!\\)\|", row)) != num_cells]
+        broken += [row for row in others if len(cells_of(row)) != len(cells_of(first))]
     assert broken == []
 
 

@@ -89,6 +89,7 @@ def test_several_games_are_measured_once_each_and_share_a_picture(
             ["Pong", "--libraries", "torchlr"],
             "libraries has 'torchlr': no library has this name; did you mean 'torchrl'?",
         ),
+        (["Pong", "--libraries", "auto", "torchrl"], "libraries is ['auto', 'torchrl']: auto and none stand alone"),
         (["Pong", "--rounds", "0"], "rounds is 0: it must be above 0; give a larger one"),
         (["Pong", "--max-gib", "0"], "--max-gib is 0: it must be above 0 and finite; give another --max-gib"),
         (["Pong", "--max-gib", "nan"], "--max-gib is nan: it must be above 0 and finite"),

@@ -112,7 +112,9 @@ def test_add_without_a_next_observation_at_an_end_says_to_give_the_last_one(is_d
     observation, space = np.zeros(SHAPE, np.uint8), FrameSpec(SHAPE)
     memory = ReplayMemory(10, {"camera": space} if is_dict else space, 4)
 
-    with pytest.raises(InvalidStepError, match=r"^next_observation is None: .*; give the one it returned$"):
+    with pytest.raises(
+        InvalidStepError, match=r"^next_observation is None: .*; give the last one that reset or step returned$"
+    ):
         memory.add({"camera": observation} if is_dict else observation, 1, 0.5, None, True, False)
 
     assert len(memory) == 0
@@ -122,7 +124,7 @@ def test_append_without_a_frame_at_an_end_says_to_give_the_last_one():
     memory = ReplayMemory(10, FrameSpec(SHAPE), 4, stack=4)
     memory.begin(np.zeros((1, *SHAPE), np.uint8))
 
-    with pytest.raises(InvalidStepError, match=r"^frames is None: .*; give the one it returned$"):
+    with pytest.raises(InvalidStepError, match=r"^frames is None: .*; give the last one that reset or step returned$"):
         memory.append([1], [0.5], [True], [False], None)
 
     assert len(memory) == 0

@@ -353,6 +353,8 @@ def choose_libraries(names: Sequence[str]) -> tuple[list[Library], list[Library]
     if list(names) == ["auto"]:
         installed = [library for library in LIBRARIES.values() if library.is_installed]
         return installed, [library for library in LIBRARIES.values() if library not in installed]
+    if {"auto", "none"} & set(names):
+        raise InvalidSettingsError(f"libraries is {list(names)}: auto and none stand alone; give one of them, or names")
     named = [_find_library(name) for name in dict.fromkeys(names)]
     for library in named:
         if not library.is_installed:
