@@ -1,10 +1,10 @@
-"""Put the tables of the results into the pages.
+"""Put the tables of the results, and the sentences that count in them, into the pages.
 
-    python benchmarks/figures.py            name the pages whose tables are not as the results say
-    python benchmarks/figures.py --write    put the tables into the pages
+    python benchmarks/figures.py            name the pages whose blocks are not as the results say
+    python benchmarks/figures.py --write    fill the blocks of the pages
 
-A page has a marked block for each table, ``<!-- figures: NAME -->`` to ``<!-- end -->``; ``page_tables.py`` makes what
-stands between. Measures nothing. `make test` fails where a page is stale.
+A page has a marked block for each, ``<!-- figures: NAME -->`` to ``<!-- end -->``; ``page_tables.py`` makes what stands
+between. Measures nothing. `make test` fails where a page is stale.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
-"""The tables of the pages, each by the name of its block: one small function for each, over ``benchmarks/results``."""
+"""The tables of the pages, and the sentences that count in them, each by the name of its block.
+
+One small function makes each, over ``benchmarks/results``.
+"""
 
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -302,6 +306,16 @@ def make_train() -> str:
     return table(["seed", *heads], rows)
 
 
+def make_train_score() -> str:
+    figures = result("learning/make_train")
+    median = figures["averages_of_seeds"]["median of median_of_last_20_games"]["score"]
+    return sentences(
+        f"Its last 20 games have a median score of {median:.0f}. That is the median of {len(figures['seeds'])} seeds "
+        "that had no part in choosing the recipe. "
+        f"Random play scores {figures['random_play']}, a human tester {figures['human']}."
+    )
+
+
 def ten_games() -> str:
     rows = []
     for game, row in result("learning/ten_games")["games"].items():
@@ -315,6 +329,25 @@ def ten_games() -> str:
         named = f"{game} (chose)" if row["chose_the_recipe"] else game
         rows.append([named, f"{row['random_play']:,.1f}", *scores, minutes])
     return table(["game", "random play", "`laptop-long` (seeds)", "best of Dopamine's", "core-minutes a seed"], rows)
+
+
+def ten_games_ahead() -> str:
+    games = result("learning/ten_games")["games"].values()
+    by_mean, with_each, core_hours = 0, 0, 0.0
+    for row in games:
+        best, seeds = max(row["published"].values()), row["seeds"]
+        by_mean += row["is_best"]
+        with_each += all(seed["mean_of_last_point"] >= best for seed in seeds.values())
+        core_hours += statistics.mean(seed["core_hours"] for seed in seeds.values())
+    return sentences(
+        f"By the mean of the seeds {' and '.join(seeds)}, `laptop-long` scored more than all six of Dopamine's "
+        f"agents in {by_mean} of {len(games)} games, and with each seed in {with_each}. The games of one seed took "
+        f"{core_hours:.1f} core-hours without a GPU, two trainings at a time on two cores."
+    )
+
+
+def sentences(text: str) -> str:
+    return textwrap.fill(text, 120, break_on_hyphens=False)
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -341,5 +374,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "drop_in_vector_environments": drop_in_vector_environments,
     "shards": shards,
     "make_train": make_train,
+    "make_train_score": make_train_score,
     "ten_games": ten_games,
+    "ten_games_ahead": ten_games_ahead,
 }
